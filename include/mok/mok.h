@@ -1,0 +1,421 @@
+/*
+ * libmok: one mixture-of-experts (MoE) layer, forward and backward, across the ranks of an expert-parallel group.
+ *
+ * Read from top to bottom: words, status, a first call, then the objects in the order in which a program makes them:
+ * group -> layer -> schedule -> (saved) -> forward -> backward.
+ *
+ * Words. R ranks share E experts; rank r owns experts floor(r*E/R) .. floor((r+1)*E/R)-1 (its *local* experts, El of them,
+ * perhaps none). A rank brings T tokens of H values (T may differ per rank and per call, 0 <= T <= T_max). The caller's router chose K
+ * experts for each token; one (token, k) choice is a *route*, with an int32 expert id (-1 = not routed) and an fp32 weight.
+ * An expert is a SwiGLU feed-forward network of width I:  y = Wd * act(Wg x, Wu x). A *row* is one route at the rank that owns its expert.
+ *
+ * Streams. Every call that works on tensors enqueues its work on `stream` and returns; the host never waits for a count that
+ * the device computes. With the CUDA backend `stream` is a cudaStream_t and every tensor is device memory. With the CPU backend
+ * `stream` must be NULL, tensors are host memory, and the calls of one group run in order behind the caller's back. In both cases a tensor belongs to
+ * the library from the call until the work is done (mok_group_wait, or the caller's own stream synchronisation); option structs are copied.
+ *
+ * Collective calls must be made by every rank of the group, in the same order. mok_group_create blocks until all ranks have come (or
+ * peer_timeout_ms is over); mok_schedule_build, mok_forward and mok_backward are collective but return at once.
+ *
+ * Threads. Calls on different groups may run side by side. Calls on one group are serialised by a lock inside, so two threads are
+ * safe, but the *order* of the collective calls must still be the same on all ranks: that order is the caller's to keep.
+ *
+ * Alignment. Every tensor pointer is a multiple of 16 bytes, every row stride a multiple of 8 elements.
+ *
+ * The arithmetic, with every rounding point, is written in docs/numerics.md.
+ */
+#ifndef MOK_MOK_H
+#define MOK_MOK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mok/version.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define MOK_MUST_USE __attribute__((warn_unused_result))
+#define MOK_EXPORT __attribute__((visibility("default")))
+#else
+#define MOK_MUST_USE
+#define MOK_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ------------------------------------------------------------------------------------------------------------- */
+
+/* Values are pinned. They are grouped by what the caller can do. */
+typedef enum mok_status {
+    MOK_OK = 0,
+
+    /* 1..19: fix the call. Nothing was written or enqueued; the group stays usable. */
+    MOK_ERR_ARGUMENT = 1,  /* an argument breaks a rule; the message names argument, value and rule */
+    MOK_ERR_MISMATCH = 2,  /* objects that do not belong together (layer, schedule, saved, group) */
+    MOK_ERR_DISAGREE = 3,  /* the ranks of a group gave different values for something that must be the same */
+
+    /* 20..39: find resources. Nothing was written or enqueued. */
+    MOK_ERR_MEMORY = 20,      /* an allocation failed */
+    MOK_ERR_NO_DEVICE = 21,   /* no usable GPU or no driver */
+    MOK_ERR_UNSUPPORTED = 22, /* known, but not possible here (say: no peer access between two GPUs) */
+    MOK_ERR_NOT_BUILT = 23,   /* this build of the library has no such backend or peer */
+    MOK_ERR_IO = 24,          /* a file could not be read or written, or its content is not what it says (command-line tool) */
+
+    /* 40..59: give up the group. Destroy it (destroy works and is bounded) and create a new one. */
+    MOK_ERR_TIMEOUT = 40, /* this rank waited longer than its limit; see mok_fault */
+    MOK_ERR_ABORTED = 41, /* a peer gave up, or the group was aborted earlier */
+    MOK_ERR_DEVICE = 42,  /* the GPU or its driver reported an error */
+
+    /* 60..79: our bug. Please report the message. */
+    MOK_ERR_INTERNAL = 60
+} mok_status;
+
+/* Short fixed name of a status, e.g. "MOK_ERR_TIMEOUT". Never NULL; unknown values give "MOK_ERR_UNKNOWN". Any thread. */
+MOK_EXPORT const char *mok_status_name(mok_status status);
+
+/* One sentence on the last failure in the calling thread: argument, value, rule, rank. "" when there was none. The pointer stays
+ * valid until the next failing call of this thread. */
+MOK_EXPORT const char *mok_last_error(void);
+
+/* Version of the library that is loaded, MOK_VERSION_MAJOR * 10000 + MINOR * 100 + PATCH; compare with MOK_VERSION. */
+MOK_EXPORT int mok_version(void);
+
+/* ---- types -------------------------------------------------------------------------------------------------------------- */
+
+typedef enum mok_dtype {
+    MOK_DTYPE_NONE = 0,
+    MOK_DTYPE_BF16 = 1,
+    MOK_DTYPE_FP32 = 2
+} mok_dtype;
+
+/* Format of the GEMM operands of routed experts. Only MOK_FORMAT_BF16 can be created now; the others are reserved. */
+typedef enum mok_format {
+    MOK_FORMAT_BF16 = 0,
+    MOK_FORMAT_MXFP8 = 1,     /* reserved: e4m3, 32-element blocks, E8M0 scales (OCP MX v1.0) */
+    MOK_FORMAT_FP8_BLOCK = 2  /* reserved: e4m3, 1x128 activations, 128x128 weights */
+} mok_format;
+
+typedef enum mok_backend { MOK_BACKEND_AUTO = 0, MOK_BACKEND_CPU = 1, MOK_BACKEND_CUDA = 2 } mok_backend;
+
+/* How ranks reach each other's memory. */
+typedef enum mok_peer_kind {
+    MOK_PEER_THREADS = 0,  /* ranks are threads of one process and share a mok_hub; also several ranks on one GPU */
+    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, MPI shared windows */
+    MOK_PEER_NCCL = 2,     /* one process a GPU, NCCL symmetric windows */
+    MOK_PEER_EXTERNAL = 3  /* the caller maps the memory: see mok_external */
+} mok_peer_kind;
+
+/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO takes the fastest that exists. */
+typedef enum mok_path { MOK_PATH_AUTO = 0, MOK_PATH_STAGED = 1, MOK_PATH_FUSED = 2 } mok_path;
+
+typedef enum mok_grad_mode {
+    MOK_GRAD_OVERWRITE = 0, /* gradient = sum; experts without rows: exact zeros */
+    MOK_GRAD_ADD = 1        /* gradient += sum; experts without rows: untouched, bit for bit */
+} mok_grad_mode;
+
+typedef struct mok_group mok_group;       /* ranks that work together, their peer-visible memory, and the ring */
+typedef struct mok_layer mok_layer;       /* weights and activation of one MoE layer (pointers; the caller owns the weights) */
+typedef struct mok_schedule mok_schedule; /* which row goes where, made on the device from the ids */
+typedef struct mok_saved mok_saved;       /* what a forward pass keeps for its backward pass */
+typedef struct mok_hub mok_hub;           /* meeting point of the ranks of one process (MOK_PEER_THREADS) */
+
+typedef void *mok_stream; /* cudaStream_t, or NULL for the CPU backend */
+
+/* ---- group -------------------------------------------------------------------------------------------------------------- */
+
+/* The same on every rank of a group. */
+typedef struct mok_shape {
+    int32_t num_experts;         /* E >= 1, over all ranks */
+    int32_t top_k;               /* K, 1..64 */
+    int32_t hidden;              /* H, a multiple of 8 */
+    int32_t intermediate;        /* I, a multiple of 8 */
+    int32_t shared_intermediate; /* Is, a multiple of 8; 0 = the layers of this group have no shared expert */
+    int32_t format;              /* mok_format */
+    int64_t max_tokens;          /* T_max >= 1, the most tokens that any rank brings to one pass; T_max * K < 2^31 */
+} mok_shape;
+
+/* For MOK_PEER_EXTERNAL: the caller made one region of memory per rank and mapped all of them here. */
+typedef struct mok_external {
+    size_t struct_size;  /* sizeof(mok_external) */
+    void *const *bases;  /* [num_ranks] address in *this* process (or on this device) of each rank's region, 256-byte aligned; copied */
+    size_t bytes;        /* size of each region, at least mok_memory.peer_bytes. All zero before the first rank calls mok_group_create.
+                            The caller owns the regions and may unmap them after mok_group_destroy has returned MOK_OK on every rank. */
+} mok_external;
+
+#define MOK_KEEP_ALL ((int64_t)-1)
+
+/* Fill with mok_group_config_init, change what you need. Fields marked (same) must be equal on all ranks, which is checked. */
+typedef struct mok_group_config {
+    size_t struct_size;
+
+    int32_t backend;   /* mok_backend (same) */
+    int32_t peer;      /* mok_peer_kind (same) */
+    int32_t rank;      /* 0 .. num_ranks-1 */
+    int32_t num_ranks; /* R >= 1 (same) */
+    mok_shape shape;   /* (same) */
+
+    mok_hub *hub;                   /* MOK_PEER_THREADS: the shared hub. May be NULL when num_ranks is 1. */
+    const void *mpi_comm;           /* MOK_PEER_MPI: address of an MPI_Comm of num_ranks processes; NULL = MPI_COMM_WORLD */
+    const void *nccl_id;            /* MOK_PEER_NCCL: the 128 bytes of an ncclUniqueId that rank 0 made and handed round */
+    const mok_external *external;   /* MOK_PEER_EXTERNAL */
+    int32_t device;                 /* CUDA: device ordinal, -1 = the current one. The caller's current device is left as it was. */
+
+    int32_t num_saved;    /* how many mok_saved objects the group owns, >= 0 (same): peer-visible memory is made collectively, here */
+    int64_t keep_rows;    /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case; 0 = recompute (same) */
+
+    int32_t path;             /* mok_path (same) */
+    int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128; 0 = automatic */
+    int32_t ring_minibatches; /* minibatches in the ring, >= 1; 0 = automatic */
+    int32_t look_ahead;       /* minibatches of gate+up ahead of down, 1..; 0 = automatic; clamped to ring_minibatches - 1 */
+    int32_t comm_workers;     /* workers (CPU threads, CTAs) that move rows, >= 1; 0 = automatic */
+    int32_t compute_workers;  /* workers that multiply, >= 1; 0 = automatic */
+    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels */
+
+    int64_t peer_timeout_ms;  /* longest wait for a peer to enter or leave a pass; default 600000 */
+    int64_t local_timeout_ms; /* longest standstill inside a pass; default 10000 */
+} mok_group_config;
+
+/* Writes defaults, then applies MOK_* environment variables (see mok_option_get). A variable that does not parse is an error. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_config_init(mok_group_config *config_out);
+
+/* Memory that a group of this shape needs, per rank, in bytes. Host only; no device is touched. */
+typedef struct mok_memory {
+    size_t struct_size;
+    uint64_t peer_bytes;   /* peer-visible: barriers, index lists, published rows, slots, saved x */
+    uint64_t ring_bytes;   /* the ring and its counters */
+    uint64_t saved_bytes;  /* all num_saved objects together, without their peer-visible x */
+    uint64_t other_bytes;  /* schedules' worst case for one schedule, shared-expert rows, scratch, pinned host words */
+    uint64_t total_bytes;  /* the sum */
+    int64_t keep_rows;     /* keep_rows as it will be used */
+    int64_t max_rows;      /* worst case of padded rows on this rank */
+} mok_memory;
+
+/* config: not NULL; hub, mpi_comm, nccl_id and external are not looked at. Errors: MOK_ERR_ARGUMENT. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
+
+/* Meeting point for num_ranks threads. One hub may serve many groups, one after another or side by side (each mok_group_create is matched by
+ * order). The caller destroys it after the last group. Not collective. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_hub_create(int32_t num_ranks, mok_hub **hub_out);
+MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
+
+/* Collective, blocking (bounded by peer_timeout_ms). Checks that the ranks agree, makes all memory, loads every kernel.
+ * On failure *group_out is untouched and nothing is left behind. Errors: ARGUMENT, DISAGREE, MEMORY, NO_DEVICE, UNSUPPORTED, NOT_BUILT, TIMEOUT. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_create(const mok_group_config *config, mok_group **group_out);
+
+/* Waits (bounded) for the group's queued work and for each peer to leave, frees everything. All layers, schedules of this group must
+ * be destroyed before. NULL is accepted. Returns MOK_ERR_TIMEOUT when a peer did not leave: peer-visible memory is then kept on purpose,
+ * because freeing it under a peer's load would fault the peer. The handle is gone in every case. */
+MOK_EXPORT mok_status mok_group_destroy(mok_group *group);
+
+/* What an expired wait saw. All zero when there was none. */
+typedef struct mok_fault {
+    int32_t status;        /* mok_status of the group */
+    int32_t site;          /* which wait: mok_site_name(site) */
+    int32_t rank;          /* rank that waited (this rank; -1 when a peer raised the abort) */
+    int32_t block;         /* worker index that waited */
+    int64_t index;         /* which one of that kind: source rank for barriers, minibatch or row tile for counters */
+    int64_t expected;      /* value waited for */
+    int64_t seen;          /* value seen last */
+} mok_fault;
+
+typedef struct mok_group_state {
+    size_t struct_size;
+    mok_fault fault;
+    uint64_t bad_ids;      /* ids outside [-1, E) seen so far on all ranks, over all schedules that this rank has finished building */
+    uint64_t passes_done;  /* forward and backward passes that this rank has finished */
+} mok_group_state;
+
+/* Never blocks, never synchronises. Returns the group's status: MOK_OK, or the reason why every later call on it fails. state_out may be NULL. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_status(mok_group *group, mok_group_state *state_out);
+
+/* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`), the group has failed, or timeout_ms is over
+ * (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be repeated). -1 = no own limit: the group's deadlines end it. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_ms);
+
+/* Raises the abort word on every rank, at once. The group is dead afterwards; used by a rank that leaves on an error of its own. */
+MOK_EXPORT mok_status mok_group_abort(mok_group *group);
+
+/* Name of a wait site ("ENTRY barrier", "rows pulled", ...). Never NULL. */
+MOK_EXPORT const char *mok_site_name(int32_t site);
+
+/* First local expert and number of local experts of a rank: floor(rank*E/R) and floor((rank+1)*E/R) - first. Pure. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t rank, int32_t *first_out, int32_t *num_out);
+
+/* ---- layer -------------------------------------------------------------------------------------------------------------- */
+
+/* [num, rows, cols] matrices, cols contiguous; strides in elements. num = El (routed) or 1 (shared; expert_stride is ignored). */
+typedef struct mok_matrices {
+    void *base;            /* 16-byte aligned; may be NULL only when num is 0 */
+    int64_t expert_stride; /* elements from one expert to the next, a multiple of 8 */
+    int64_t row_stride;    /* elements from one row to the next, >= cols, a multiple of 8 */
+} mok_matrices;
+
+/* gate and up [.., I, H], down [.., H, I]. Packed gate+up: up.base = gate.base + I * row_stride. Interleaved rows: up.base =
+ * gate.base + H, row_stride = 2 * H. */
+typedef struct mok_ffn {
+    int32_t dtype; /* mok_dtype: weights MOK_DTYPE_BF16; gradients MOK_DTYPE_FP32 or MOK_DTYPE_BF16 */
+    int32_t reserved;
+    mok_matrices gate, up, down;
+} mok_ffn;
+
+/* act(g, u) = silu(min(g, limit)) * (clamp(u, -limit, limit) + up_offset), silu(z) = z / (1 + exp(-alpha * z)).
+ * Plain SwiGLU: limit = +inf, alpha = 1, up_offset = 0 (the defaults of mok_layer_config_init). gpt-oss: 7, 1.702, 1. */
+typedef struct mok_activation {
+    float limit;     /* > 0, +inf allowed; 0, negative and NaN are refused */
+    float alpha;     /* finite */
+    float up_offset; /* finite */
+} mok_activation;
+
+typedef struct mok_layer_config {
+    size_t struct_size;
+    mok_ffn routed;  /* the El local experts */
+    mok_ffn shared;  /* one expert of width Is, the same on every rank; used when shape.shared_intermediate > 0 */
+    mok_activation activation; /* of routed and shared experts alike */
+} mok_layer_config;
+
+MOK_EXPORT void mok_layer_config_init(mok_layer_config *config_out);
+
+/* Local, not collective. The weights stay the caller's, are read by every pass (so they may change between passes), and must live until the
+ * last pass is done. Errors: ARGUMENT. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_layer_create(mok_group *group, const mok_layer_config *config, mok_layer **layer_out);
+MOK_EXPORT void mok_layer_destroy(mok_layer *layer);
+
+/* ---- schedule ----------------------------------------------------------------------------------------------------------- */
+
+/* Local. Memory for one schedule; may be built again and again. Errors: ARGUMENT, MEMORY. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_create(mok_group *group, mok_schedule **schedule_out);
+/* Must not be called while work that uses it is queued. NULL is accepted. */
+MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
+
+/* Collective, asynchronous, graph-capture safe.
+ * ids [num_tokens, K] int32, in: expert of each route. -1 = not routed. An id outside [-1, E) is treated as -1, counted, and reported by
+ * mok_group_status on every rank. May be NULL when num_tokens is 0.
+ * num_tokens: T of this rank, 0..T_max. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
+
+/* For tables and tests: blocks until the schedule is built and copies counts to host memory.
+ * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: all rows with padding to 128 per expert. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
+
+/* ---- saved -------------------------------------------------------------------------------------------------------------- */
+
+/* The idx-th of the group's num_saved objects. Owned by the group: not destroyed by the caller. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_saved(mok_group *group, int32_t idx, mok_saved **saved_out);
+
+/* Zero-copy entry: [T_max, H] bf16 peer-visible memory of the saved object. A caller that writes x here (on the stream, before
+ * mok_forward) and passes this very pointer as x saves the copy. Valid until the group is destroyed; may be written again when
+ * the backward pass of this object is done. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_saved_input(mok_saved *saved, void **x_out);
+
+/* ---- forward ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct mok_forward_args {
+    size_t struct_size;
+    const void *x;         /* [T, H] bf16, in. T is the schedule's num_tokens. NULL only when T is 0. */
+    const float *w;        /* [T, K] fp32, in: router weights. Weights of routes with id -1 are not read. */
+    const float *shared_w; /* [T] fp32, in: weight of the shared expert per token; NULL = 1 */
+    void *y;               /* [T, H] bf16, out. May not overlap x. */
+    mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: its last backward, if any, was enqueued before. */
+} mok_forward_args;
+
+MOK_EXPORT void mok_forward_args_init(mok_forward_args *args_out);
+
+/* Collective, asynchronous, graph-capture safe. layer, schedule and saved must belong to one group; all ranks give saved, or none.
+ * y[t] = bf16(shared_w[t]*s_t + sum over k of w[t,k]*y_(t,k)), summed in fp32 in that order. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_forward(mok_layer *layer, mok_schedule *schedule, const mok_forward_args *args, mok_stream stream);
+
+/* ---- backward ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct mok_backward_args {
+    size_t struct_size;
+    mok_saved *saved;      /* of the forward pass; layer and schedule must be the ones that forward used, and not built anew since */
+    const void *dy;        /* [T, H] bf16, in */
+    const float *w;        /* [T, K] fp32, in: the same values as in forward */
+    const float *shared_w; /* [T] fp32, in: as in forward */
+    void *dx;              /* [T, H] bf16, out. May not overlap dy. */
+    float *dw;             /* [T, K] fp32, out: gradient of w; exactly 0 where id is -1 */
+    float *dshared_w;      /* [T] fp32, out; NULL = not wanted */
+    mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out */
+    mok_ffn shared_grads;  /* of the shared expert, over this rank's own tokens only: the caller sums them over ranks */
+    int32_t grad_mode;     /* mok_grad_mode, for routed and shared alike */
+    int32_t reserved;
+} mok_backward_args;
+
+MOK_EXPORT void mok_backward_args_init(mok_backward_args *args_out);
+
+/* Collective, asynchronous, graph-capture safe. Frees `saved` for the next forward. Errors: ARGUMENT, MISMATCH. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_backward(mok_layer *layer, mok_schedule *schedule, const mok_backward_args *args, mok_stream stream);
+
+/* ---- router helper ------------------------------------------------------------------------------------------------------ */
+
+typedef enum mok_score { MOK_SCORE_SOFTMAX = 0, MOK_SCORE_SIGMOID = 1 } mok_score;
+
+typedef struct mok_router_config {
+    size_t struct_size;
+    int32_t score;          /* mok_score */
+    int32_t top_k;          /* K, 1..min(E, 64) */
+    int32_t num_experts;    /* E */
+    int32_t num_groups;     /* expert groups (DeepSeek-V3 n_group); 1 = none; divides E */
+    int32_t keep_groups;    /* groups a token may use (topk_group); 1..num_groups */
+    int32_t normalize;      /* 1: chosen weights are divided by their sum (softmax), by sum + 1e-20 (sigmoid) */
+    int32_t softmax_after;  /* 1: softmax over the K chosen logits only (gpt-oss); 0: over all E, then choose */
+    float scale;            /* routed scaling factor, multiplied in last; 1 = none */
+    const float *bias;      /* [E] fp32 correction bias added to the score for *choosing* only; NULL = none; host memory */
+} mok_router_config;
+
+MOK_EXPORT void mok_router_config_init(mok_router_config *config_out);
+
+/* Host only, blocking. Everything in fp32. Ties: the lower id wins. A masked group is never chosen (its score is -inf).
+ * logits [num_tokens, E] fp32, in; ids_out [num_tokens, K] int32 and w_out [num_tokens, K] fp32, in descending order of the choosing score. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_router_choose(const mok_router_config *config, const float *logits, int64_t num_tokens, int32_t *ids_out,
+                                                     float *w_out);
+
+/* Host only, blocking. logits_out[t,e] = fp32 dot product of bf16 x[t,:] and bf16 weight[e,:], plus bias[e] when bias is not NULL.
+ * x [num_tokens, H] bf16, weight [E, H] bf16, bias [E] fp32 or NULL, logits_out [num_tokens, E] fp32. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_router_logits(const void *x, const void *weight, const float *bias, int64_t num_tokens, int32_t hidden,
+                                                     int32_t num_experts, float *logits_out);
+
+/* ---- quantisation (host) ------------------------------------------------------------------------------------------------ */
+
+typedef enum mok_scale_rounding {
+    MOK_SCALE_RCEIL = 0,    /* smallest power of two with amax / scale <= 448 */
+    MOK_SCALE_OCP_FLOOR = 1 /* 2^(floor(log2(amax)) - 8), OCP MX v1.0 */
+} mok_scale_rounding;
+
+/* MXFP8 of num_rows rows of num_cols bf16 values, blocks of 32 along a row (num_cols a multiple of 32). Values saturate at +-448.
+ * x [num_rows, num_cols] bf16, in; e4m3_out [num_rows, num_cols]; e8m0_out [num_rows, num_cols/32]. A block that holds NaN or Inf gets scale 255 (NaN). */
+MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_quantize(const void *x, int64_t num_rows, int64_t num_cols, mok_scale_rounding rounding,
+                                                      uint8_t *e4m3_out, uint8_t *e8m0_out);
+/* The inverse, to fp32 (exact). Scale byte b is 2^(b-127); 255 is NaN. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_dequantize(const uint8_t *e4m3, const uint8_t *e8m0, int64_t num_rows, int64_t num_cols, float *x_out);
+
+/* ---- options by name ---------------------------------------------------------------------------------------------------- */
+
+/* One entry of the options table: it feeds `mok --help`, the MOK_* environment variables and mok_option_set. */
+typedef struct mok_option {
+    const char *name;    /* "minibatch"; the command-line tool takes --minibatch */
+    const char *env;     /* "MOK_MINIBATCH" */
+    const char *value;   /* "ROWS", or the choices "auto|cpu|cuda" */
+    const char *help;    /* one sentence */
+    const char *initial; /* default as text */
+} mok_option;
+
+MOK_EXPORT int32_t mok_option_count(void);
+/* NULL when idx is out of range. Static memory. */
+MOK_EXPORT const mok_option *mok_option_get(int32_t idx);
+/* Sets the field of config that belongs to `name` from text. Errors: ARGUMENT (unknown name, value that does not parse or is out of range). */
+MOK_EXPORT MOK_MUST_USE mok_status mok_option_set(mok_group_config *config, const char *name, const char *value);
+
+/* ---- what this build and machine can do --------------------------------------------------------------------------------- */
+
+/* 1 when the library was built with it and it can be used on this machine now, 0 otherwise (mok_last_error says why). */
+MOK_EXPORT int mok_backend_available(mok_backend backend);
+MOK_EXPORT int mok_peer_available(mok_peer_kind peer);
+/* One line per library and device, for bug reports; '\n' separated; static memory. */
+MOK_EXPORT const char *mok_build_info(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
