@@ -1,0 +1,24 @@
+/*
+ * Failing with a sentence. The function that decides that something is wrong calls mok_base_fail once, with the condition, the values and
+ * the rank; every function above it forwards the status with MOK_TRY and stays silent. mok_last_error() (per thread) gives the sentence.
+ */
+#ifndef MOK_BASE_STATUS_H
+#define MOK_BASE_STATUS_H
+
+#include <mok/mok.h>
+
+/* Stores the sentence for mok_last_error, logs it when MOK_LOG asks for it, and returns `status`. */
+mok_status mok_base_fail(mok_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Copies this thread's sentence into `text` (cut to size, always terminated); for worker threads that hand a failure to a caller. */
+void mok_base_error_copy(char *text, size_t size);
+
+#define MOK_TRY(call)                              \
+    do {                                           \
+        mok_status mok_try_status_ = (call);       \
+        if (mok_try_status_ != MOK_OK) {           \
+            return mok_try_status_;                \
+        }                                          \
+    } while (0)
+
+#endif
