@@ -415,6 +415,28 @@ MOK_EXPORT int mok_peer_available(mok_peer_kind peer);
 /* One line per library and device, for bug reports; '\n' separated; static memory. */
 MOK_EXPORT const char *mok_build_info(void);
 
+/* ---- experimental: trace ------------------------------------------------------------------------------------------------ */
+
+/* One piece of work or waiting of one worker. Times are nanoseconds of one monotonic clock per rank, from an arbitrary zero. */
+typedef struct mok_event {
+    int32_t kind;     /* mok_event_name(kind): "pull", "gate+up", "wait rows pulled", ... */
+    int32_t worker;   /* worker index; communication workers come first */
+    int64_t index;    /* minibatch, row tile or source rank, by kind */
+    int64_t pass;     /* number of the pass or schedule on this group */
+    int64_t begin_ns;
+    int64_t end_ns;
+} mok_event;
+
+/* Starts recording with room for max_events per worker (0 stops and frees). Only between passes: MOK_ERR_ARGUMENT while work is queued. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_trace(mok_group *group, int64_t max_events);
+/* Copies recorded events (host memory, ordered by worker, then time) and forgets them. Only between passes. *num_out is the number there were;
+ * at most `capacity` are copied. dropped_out (may be NULL): events that found no room. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_trace_take(mok_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out,
+                                                        int64_t *dropped_out);
+/* Name of an event kind. Never NULL. Kinds below mok_event_first_wait() are work, the others waiting. */
+MOK_EXPORT const char *mok_event_name(int32_t kind);
+MOK_EXPORT int32_t mok_event_first_wait(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -109,6 +109,10 @@ struct mok_pass_ops {
     mok_status (*state)(struct mok_pass_group *group, mok_group_state *state_out);
     mok_status (*wait)(struct mok_pass_group *group, mok_stream stream, int64_t timeout_ms);
     void (*abort)(struct mok_pass_group *group);
+
+    /* Only between passes. See mok_group_trace, mok_group_trace_take. */
+    mok_status (*trace)(struct mok_pass_group *group, int64_t max_events);
+    mok_status (*trace_take)(struct mok_pass_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out, int64_t *dropped_out);
 };
 
 extern const struct mok_pass_ops mok_pass_cpu;
