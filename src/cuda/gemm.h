@@ -5,7 +5,7 @@
  * at a multiple of 128 and is padded to a multiple of 128, experts in order, so a row tile (128 rows) belongs to one expert. How many rows an
  * expert has is known on the device only: the kernels read the tables of struct mok_gemm_rows, the host knows the bounds.
  *
- * Windows (laps). A launch works on the row tiles first_tile .. first_tile + buffer_rows/128 - 1 of the schedule, as far as they exist; row
+ * Windows (laps). A launch works on the row tiles first_tile .. first_tile + ceil(buffer_rows/128) - 1 of the schedule, as far as they exist; row
  * tile t stands at row (t - first_tile) * 128 of every row-wise buffer. first_tile = 0 and a buffer for all rows is the plain case.
  *
  * Padding rows (behind the expert's real rows in its last tile) are loaded; nothing made from one is stored, except by
@@ -28,13 +28,15 @@
 extern "C" {
 #endif
 
-/* Where the rows are. All pointers are device memory, written by the schedule before the launch (stream order), read by the kernel. */
+/* Where the rows are. All pointers are device memory, written by the schedule before the launch (stream order), read by the kernel; they are
+ * the arrays of struct mok_schedule_view. The shared expert is one expert whose rows are the tokens: num_tiles = ceil(T/128). */
 struct mok_gemm_rows {
     const int32_t *num_tiles;    /* [1] row tiles of the schedule, all experts together */
     const int32_t *tile_expert;  /* [*num_tiles] local expert of a row tile */
-    const int64_t *expert_first; /* [El] first row of each local expert, a multiple of 128 */
-    const int64_t *expert_rows;  /* [El] real rows of each local expert */
-    int64_t buffer_rows;         /* rows of every row-wise tensor of the launch, a multiple of 128, below 2^31; 0 = nothing to do */
+    const int32_t *expert_first; /* [El] first padded row of each local expert, a multiple of 128 */
+    const int32_t *expert_rows;  /* [El] real rows of each local expert */
+    int64_t buffer_rows;         /* rows of every row-wise tensor of the launch, below 2^31; 0 = nothing to do. Rows behind it read as zero and are
+                                    not written, so tensors of exactly T rows will do for the shared expert */
     int32_t first_tile;          /* row tile that stands at row 0 of the buffers */
     int32_t num_experts;         /* El >= 0 */
 };
