@@ -1,0 +1,10 @@
+# The case runner: a library of its own, linked to the command-line tool and to tests. Whoever links it also links mok or mok_static.
+if(NOT TARGET mok_case)
+  file(GLOB case_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/case_*.c)
+  if(NOT MOK_HAVE_CUDA)
+    list(FILTER case_sources EXCLUDE REGEX "_cuda\\.c$")
+  endif()
+  add_library(mok_case STATIC ${case_sources})
+  target_include_directories(mok_case PUBLIC ${CMAKE_CURRENT_LIST_DIR})
+  target_link_libraries(mok_case PUBLIC mok_ref mok_flags)
+endif()
