@@ -1,21 +1,14 @@
 /*
- * Status names, the sentence of the last failure (one per thread), and the log of failures.
+ * Status names and the sentence of the last failure (one per thread).
  */
 #include "base/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "base/log.h"
 
 static _Thread_local char last_error[1024];
-
-/* MOK_LOG=1 (anything but empty and "0") prints each failure to stderr where it is decided. */
-static int is_logging(void)
-{
-    const char *value = getenv("MOK_LOG");
-    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
-}
 
 mok_status mok_base_fail(mok_status status, const char *format, ...)
 {
@@ -23,8 +16,14 @@ mok_status mok_base_fail(mok_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(last_error, sizeof last_error, format, args);
     va_end(args);
-    if (is_logging()) {
-        fprintf(stderr, "mok: %s: %s\n", mok_status_name(status), last_error);
+    mok_base_log(MOK_LOG_FAILURES, "%s: %s", mok_status_name(status), last_error);
+    return status;
+}
+
+mok_status mok_base_repeat(mok_status status, const char *text)
+{
+    if (text != last_error) {
+        snprintf(last_error, sizeof last_error, "%s", text);
     }
     return status;
 }

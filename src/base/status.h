@@ -10,6 +10,9 @@
 /* Stores the sentence for mok_last_error, logs it when MOK_LOG asks for it, and returns `status`. */
 mok_status mok_base_fail(mok_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Makes a sentence that was decided (and logged) earlier this thread's last error again, and returns `status`. */
+mok_status mok_base_repeat(mok_status status, const char *text);
+
 /* Copies this thread's sentence into `text` (cut to size, always terminated); for worker threads that hand a failure to a caller. */
 void mok_base_error_copy(char *text, size_t size);
 

@@ -1,0 +1,15 @@
+/*
+ * Log on stderr, off unless MOK_LOG asks for it: 1 = every failure, where it is decided; 2 = also what a group chose for itself.
+ */
+#ifndef MOK_BASE_LOG_H
+#define MOK_BASE_LOG_H
+
+enum mok_log_level { MOK_LOG_FAILURES = 1, MOK_LOG_CHOICES = 2 };
+
+/* 1 when messages of this level are wanted. MOK_LOG is read at each call: failures and creations are rare. */
+int mok_base_log_wants(enum mok_log_level level);
+
+/* One line, "mok: " in front and a line end behind it. Does nothing when the level is not wanted. */
+void mok_base_log(enum mok_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
