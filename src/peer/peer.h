@@ -3,12 +3,14 @@
  *
  * Life of a peer:  join -> allgather (any number) -> map -> ... the backend works on base[r] ... -> unmap -> leave.
  * A peer knows nothing of layouts: the backend puts barriers, lists and slots into the region (plan/region.h). The first
- * num_ranks * MOK_BOARD_BYTES of a region belong to the peer until map has returned.
+ * num_ranks * MOK_BOARD_BYTES of a region belong to the peer. allgather works between map and unmap, too.
  */
 #ifndef MOK_PEER_PEER_H
 #define MOK_PEER_PEER_H
 
 #include <mok/mok.h>
+
+#include "base/board.h"
 
 /* Where the region of a rank lives. The backend gives it; `threads` calls it, the others that own their memory refuse what they cannot do. */
 struct mok_peer_memory {
@@ -27,20 +29,26 @@ struct mok_peer {
     int32_t num_ranks;
     int64_t timeout_ms; /* peer_timeout of the group: bounds every collective below */
     char **base;        /* [num_ranks] address here of each rank's region; filled by map; base[rank] is the own one */
-    size_t bytes;       /* of each region */
+    int32_t *device;    /* [num_ranks] CUDA ordinal of each rank's region, -1 = host memory; filled by map */
+    size_t bytes;       /* of each region; 0 before map */
 };
 
 /*
- * Contract. Every collective is bounded by peer->timeout_ms and fails with MOK_ERR_TIMEOUT naming the ranks that are missing.
+ * Contract. Every collective is bounded by peer->timeout_ms and fails with MOK_ERR_TIMEOUT naming the ranks that are missing, or, when a
+ * rank that is missing has already left, with MOK_ERR_ABORTED at once. What one rank's arguments break fails on every rank.
  * A function that fails leaves nothing behind; the peer can then only be left.
  */
 struct mok_peer_ops {
     const char *name;
 
-    /* Collective. Meets the other ranks and makes *peer_out; no region yet. Reads config->rank, num_ranks, the fields of its own kind, peer_timeout_ms. */
+    /* Local. MOK_OK, or why this kind cannot be used on this machine. */
+    mok_status (*probe)(void);
+
+    /* Collective. Meets the other ranks and makes *peer_out; no region yet. Reads config->rank, num_ranks, peer_timeout_ms, the
+     * fields of its own kind, and backend (already decided, never AUTO). config need not outlive the call. */
     mok_status (*join)(const mok_group_config *config, struct mok_peer **peer_out);
 
-    /* Collective. Every rank gives `bytes` (at most MOK_BOARD_BYTES - 64) and gets all of them: all_out [num_ranks][bytes]. */
+    /* Collective. Every rank gives `bytes` (at most MOK_BOARD_DATA) and gets all of them: all_out [num_ranks][bytes]. */
     mok_status (*allgather)(struct mok_peer *peer, const void *mine, size_t bytes, void *all_out);
 
     /* Collective. A zeroed region of `bytes` on every rank, mapped on every rank, before any rank returns. */
@@ -54,8 +62,10 @@ struct mok_peer_ops {
     void (*leave)(struct mok_peer *peer);
 };
 
-/* Finds the ops of a kind. Errors: MOK_ERR_NOT_BUILT, MOK_ERR_ARGUMENT. */
+/* Finds the ops of a mok_peer_kind. Errors: MOK_ERR_NOT_BUILT, MOK_ERR_ARGUMENT. */
 mok_status mok_peer_find(int32_t kind, const struct mok_peer_ops **ops_out);
+/* Finds and probes: MOK_OK, or why ranks cannot meet this way here. */
+mok_status mok_peer_probe(int32_t kind);
 
 extern const struct mok_peer_ops mok_peer_threads;
 extern const struct mok_peer_ops mok_peer_external;

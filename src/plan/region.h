@@ -17,12 +17,10 @@
 #ifndef MOK_PLAN_REGION_H
 #define MOK_PLAN_REGION_H
 
+#include "base/board.h"
 #include "plan/shape.h"
 
-enum {
-    MOK_REGION_ALIGN = 256,
-    MOK_BOARD_BYTES = 512 /* board space per rank, for the exchange at creation */
-};
+enum { MOK_REGION_ALIGN = 256 };
 
 struct mok_region {
     int64_t board;     /* MOK_BOARD_BYTES per rank */

@@ -1,0 +1,117 @@
+/*
+ * What the kinds of peers share. See member.h.
+ */
+#include "peer/member.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/status.h"
+
+enum {
+    YIELDS = 64,         /* turns of a wait that only yield: peers that run need no more */
+    NAP_NS = 50000,      /* then a nap: creation takes milliseconds anyhow */
+    MAX_NAMED_RANKS = 12 /* in a message */
+};
+
+mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config)
+{
+    if (config->num_ranks < 1) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, must be at least 1", config->num_ranks);
+    }
+    if (config->rank < 0 || config->rank >= config->num_ranks) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %d, must be 0..%d", config->rank, config->num_ranks - 1);
+    }
+    peer->base = calloc((size_t)config->num_ranks, sizeof *peer->base);
+    peer->device = malloc((size_t)config->num_ranks * sizeof *peer->device);
+    if (peer->base == NULL || peer->device == NULL) {
+        mok_peer_fini(peer);
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
+    }
+    for (int32_t r = 0; r < config->num_ranks; r++) {
+        peer->device[r] = -1;
+    }
+    peer->ops = ops;
+    peer->rank = config->rank;
+    peer->num_ranks = config->num_ranks;
+    peer->timeout_ms = config->peer_timeout_ms;
+    return MOK_OK;
+}
+
+void mok_peer_fini(struct mok_peer *peer)
+{
+    free(peer->base);
+    free(peer->device);
+    peer->base = NULL;
+    peer->device = NULL;
+}
+
+int64_t mok_peer_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t mok_peer_deadline_ns(int64_t timeout_ms)
+{
+    int64_t now = mok_peer_clock_ns();
+    if (timeout_ms <= 0) {
+        return now;
+    }
+    return timeout_ms > (INT64_MAX - now) / 1000000 ? INT64_MAX : now + timeout_ms * 1000000;
+}
+
+void mok_peer_pause(int32_t *turns)
+{
+    if (*turns < YIELDS) {
+        (*turns)++;
+        sched_yield();
+        return;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
+void mok_peer_list_ranks(const uint8_t *is_named, int32_t num_ranks, char *text, size_t size)
+{
+    int32_t num_named = 0;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        num_named += is_named[r] != 0;
+    }
+    size_t used = 0;
+    int32_t num_written = 0;
+    text[0] = '\0';
+    for (int32_t r = 0; r < num_ranks && num_written < MAX_NAMED_RANKS && used < size; r++) {
+        if (is_named[r]) {
+            const char *lead = num_written > 0 ? ", " : num_named == 1 ? "rank " : "ranks ";
+            used += (size_t)snprintf(text + used, size - used, "%s%d", lead, r);
+            num_written++;
+        }
+    }
+    if (num_named > num_written && used < size) {
+        snprintf(text + used, size - used, " and %d more", num_named - num_written);
+    }
+}
+
+mok_status mok_peer_exchange_offers(struct mok_peer *peer, const struct mok_peer_offer *mine, struct mok_peer_offer *all_out)
+{
+    MOK_TRY(peer->ops->allgather(peer, mine, sizeof *mine, all_out));
+    for (int32_t r = 0; r < peer->num_ranks; r++) {
+        if (all_out[r].bytes != all_out[0].bytes) {
+            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d wants a region of %llu bytes, rank 0 of %llu", r,
+                                 (unsigned long long)all_out[r].bytes, (unsigned long long)all_out[0].bytes);
+        }
+    }
+    for (int32_t r = 0; r < peer->num_ranks; r++) {
+        if (all_out[r].status != MOK_OK) {
+            return mok_base_fail((mok_status)all_out[r].status, "rank %d cannot make its region of %llu bytes available (it has %llu, device %d)", r,
+                                 (unsigned long long)all_out[r].bytes, (unsigned long long)all_out[r].room, all_out[r].device);
+        }
+    }
+    for (int32_t r = 0; r < peer->num_ranks; r++) {
+        peer->device[r] = all_out[r].device;
+    }
+    return MOK_OK;
+}

@@ -1,0 +1,36 @@
+/*
+ * What the kinds of peers share: the fields of struct mok_peer, bounded waiting, naming of ranks, and the exchange that ends `map`.
+ */
+#ifndef MOK_PEER_MEMBER_H
+#define MOK_PEER_MEMBER_H
+
+#include "peer/peer.h"
+
+/* Checks rank and num_ranks and fills a zeroed peer. On failure nothing is allocated. Errors: ARGUMENT, MEMORY. */
+mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config);
+/* Frees what init allocated, not the peer itself. */
+void mok_peer_fini(struct mok_peer *peer);
+
+/* Monotonic clock, and the moment timeout_ms from now; a limit that does not fit is no earlier than the end of the clock. */
+int64_t mok_peer_clock_ns(void);
+int64_t mok_peer_deadline_ns(int64_t timeout_ms);
+
+/* One turn of a polling wait: yields at first, then sleeps for moments, so that ranks that share a core let each other run. */
+void mok_peer_pause(int32_t *turns);
+
+/* Writes "rank 3" or "ranks 1, 2, 5" into text: those with is_named[rank] != 0. A long list is cut and its rest counted. */
+void mok_peer_list_ranks(const uint8_t *is_named, int32_t num_ranks, char *text, size_t size);
+
+/* What each rank says at the end of map. */
+struct mok_peer_offer {
+    uint64_t address; /* of the own region; means something to `threads` only */
+    uint64_t bytes;   /* wanted */
+    uint64_t room;    /* bytes that there are; less than `bytes` = this rank cannot map */
+    int32_t device;
+    int32_t status;   /* mok_status of a rank that cannot map */
+};
+
+/* Collective. Exchanges offers; fails on every rank when one rank cannot map or the sizes differ. all_out [num_ranks]. Fills peer->device. */
+mok_status mok_peer_exchange_offers(struct mok_peer *peer, const struct mok_peer_offer *mine, struct mok_peer_offer *all_out);
+
+#endif
