@@ -19,8 +19,16 @@
  *
  * Threads. Calls on different groups may run side by side. Calls on one group are serialised by a lock inside, so two threads are
  * safe, but the *order* of the collective calls must still be the same on all ranks: that order is the caller's to keep.
+ * mok_group_status, mok_group_wait and mok_group_abort take no lock: any thread may call them while another is inside a call.
  *
- * Alignment. Every tensor pointer is a multiple of 16 bytes, every row stride a multiple of 8 elements.
+ * Refusals. Arguments are checked before anything happens: a refused call has written and enqueued nothing, the group stays usable, and
+ * mok_last_error names argument, value and rule. A group that has failed (status 40 and above) says so in every later call.
+ * Structs that begin with struct_size are filled by their _init function; another size than that of this header is refused.
+ *
+ * Log. MOK_LOG=1 in the environment prints every failure to stderr, MOK_LOG=2 also what each group chose for itself.
+ *
+ * Alignment. Every tensor pointer is a multiple of 16 bytes, every stride a multiple of 8 elements. Where a rank has no tokens (T = 0),
+ * pointers to per-token tensors are not looked at and may be NULL.
  *
  * The arithmetic, with every rounding point, is written in docs/numerics.md.
  */
@@ -126,13 +134,14 @@ typedef void *mok_stream; /* cudaStream_t, or NULL for the CPU backend */
 
 /* The same on every rank of a group. */
 typedef struct mok_shape {
-    int32_t num_experts;         /* E >= 1, over all ranks */
+    int32_t num_experts;         /* E, 1..2^20, over all ranks */
     int32_t top_k;               /* K, 1..64 */
-    int32_t hidden;              /* H, a multiple of 8 */
+    int32_t hidden;              /* H, a multiple of 8, at most 2^20 like the next two */
     int32_t intermediate;        /* I, a multiple of 8 */
     int32_t shared_intermediate; /* Is, a multiple of 8; 0 = the layers of this group have no shared expert */
     int32_t format;              /* mok_format */
-    int64_t max_tokens;          /* T_max >= 1, the most tokens that any rank brings to one pass; T_max * K < 2^31 */
+    int64_t max_tokens;          /* T_max >= 1, the most tokens that any rank brings to one pass; T_max * K < 2^31, and so are the padded
+                                    rows that one rank may own (about R * T_max * K) */
 } mok_shape;
 
 /* For MOK_PEER_EXTERNAL: the caller made one region of memory per rank and mapped all of them here. */
@@ -145,14 +154,15 @@ typedef struct mok_external {
 
 #define MOK_KEEP_ALL ((int64_t)-1)
 
-/* Fill with mok_group_config_init, change what you need. Fields marked (same) must be equal on all ranks, which is checked. */
+/* The CPU backend goes with threads, mpi and external peers, CUDA with threads, nccl and external.
+ * Fill with mok_group_config_init, change what you need. Fields marked (same) must be equal on all ranks, which is checked. */
 typedef struct mok_group_config {
     size_t struct_size;
 
     int32_t backend;   /* mok_backend (same) */
     int32_t peer;      /* mok_peer_kind (same) */
     int32_t rank;      /* 0 .. num_ranks-1 */
-    int32_t num_ranks; /* R >= 1 (same) */
+    int32_t num_ranks; /* R, 1..1024 (same) */
     mok_shape shape;   /* (same) */
 
     mok_hub *hub;                   /* MOK_PEER_THREADS: the shared hub. May be NULL when num_ranks is 1. */
@@ -181,7 +191,7 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_group_config_init(mok_group_config *confi
 
 /* Memory that a group of this shape needs, per rank, in bytes. Host only; no device is touched. */
 typedef struct mok_memory {
-    size_t struct_size;
+    size_t struct_size;    /* in: sizeof(mok_memory) */
     uint64_t peer_bytes;   /* peer-visible: barriers, index lists, published rows, slots, saved x */
     uint64_t ring_bytes;   /* the ring and its counters */
     uint64_t saved_bytes;  /* all num_saved objects together, without their peer-visible x */
@@ -200,12 +210,16 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_hub_create(int32_t num_ranks, mok_hub **h
 MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
 
 /* Collective, blocking (bounded by peer_timeout_ms). Checks that the ranks agree, makes all memory, loads every kernel.
- * On failure *group_out is untouched and nothing is left behind. Errors: ARGUMENT, DISAGREE, MEMORY, NO_DEVICE, UNSUPPORTED, NOT_BUILT, TIMEOUT. */
+ * All ranks succeed or all fail: when one rank cannot, the others return its status and its sentence. (A rank whose own arguments are
+ * refused returns at once and does not meet the others, who then wait for it until peer_timeout_ms is over.)
+ * On failure *group_out is untouched and nothing is left behind; external regions must be zeroed before another attempt.
+ * Errors: ARGUMENT, DISAGREE, MEMORY, NO_DEVICE, UNSUPPORTED, NOT_BUILT, TIMEOUT, ABORTED (a peer gave up during creation). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_create(const mok_group_config *config, mok_group **group_out);
 
-/* Waits (bounded) for the group's queued work and for each peer to leave, frees everything. All layers, schedules of this group must
- * be destroyed before. NULL is accepted. Returns MOK_ERR_TIMEOUT when a peer did not leave: peer-visible memory is then kept on purpose,
- * because freeing it under a peer's load would fault the peer. The handle is gone in every case. */
+/* Waits (bounded) for the group's queued work and for each peer to leave, frees everything. NULL is accepted.
+ * All layers and schedules of this group must be destroyed before; else MOK_ERR_ARGUMENT, and nothing happened. In every other case the handle is gone.
+ * Returns MOK_ERR_TIMEOUT or MOK_ERR_ABORTED when a peer did not leave: peer-visible memory is then kept on purpose,
+ * because freeing it under a peer's load would fault the peer. */
 MOK_EXPORT mok_status mok_group_destroy(mok_group *group);
 
 /* What an expired wait saw. All zero when there was none. */
@@ -220,20 +234,22 @@ typedef struct mok_fault {
 } mok_fault;
 
 typedef struct mok_group_state {
-    size_t struct_size;
+    size_t struct_size;    /* in: sizeof(mok_group_state) */
     mok_fault fault;
     uint64_t bad_ids;      /* ids outside [-1, E) seen so far on all ranks, over all schedules that this rank has finished building */
     uint64_t passes_done;  /* forward and backward passes that this rank has finished */
 } mok_group_state;
 
-/* Never blocks, never synchronises. Returns the group's status: MOK_OK, or the reason why every later call on it fails. state_out may be NULL. */
+/* Never blocks, never synchronises. Returns the group's status: MOK_OK, or the reason why every later call on it fails. state_out may be NULL;
+ * it is filled whatever the group's status is. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_status(mok_group *group, mok_group_state *state_out);
 
 /* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`), the group has failed, or timeout_ms is over
  * (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be repeated). -1 = no own limit: the group's deadlines end it. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_ms);
 
-/* Raises the abort word on every rank, at once. The group is dead afterwards; used by a rank that leaves on an error of its own. */
+/* Raises the abort word on every rank, at once; not collective, never blocks. The group is dead afterwards; used by a rank that leaves on an
+ * error of its own. */
 MOK_EXPORT mok_status mok_group_abort(mok_group *group);
 
 /* Name of a wait site ("ENTRY barrier", "rows pulled", ...). Never NULL. */
@@ -244,10 +260,11 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_
 
 /* ---- layer -------------------------------------------------------------------------------------------------------------- */
 
-/* [num, rows, cols] matrices, cols contiguous; strides in elements. num = El (routed) or 1 (shared; expert_stride is ignored). */
+/* [num, rows, cols] matrices, cols contiguous; strides in elements. num = El (routed) or 1 (shared). */
 typedef struct mok_matrices {
     void *base;            /* 16-byte aligned; may be NULL only when num is 0 */
-    int64_t expert_stride; /* elements from one expert to the next, a multiple of 8 */
+    int64_t expert_stride; /* elements from one expert to the next, >= cols, a multiple of 8; ignored when num is 1. Experts stand one after
+                              another, >= (rows-1)*row_stride + cols, or row by row in turn: row_stride >= (num-1)*expert_stride + cols */
     int64_t row_stride;    /* elements from one row to the next, >= cols, a multiple of 8 */
 } mok_matrices;
 
@@ -274,10 +291,11 @@ typedef struct mok_layer_config {
     mok_activation activation; /* of routed and shared experts alike */
 } mok_layer_config;
 
+/* No weights yet, BF16, plain SwiGLU. */
 MOK_EXPORT void mok_layer_config_init(mok_layer_config *config_out);
 
 /* Local, not collective. The weights stay the caller's, are read by every pass (so they may change between passes), and must live until the
- * last pass is done. Errors: ARGUMENT. */
+ * last pass is done. Destroying a layer whose passes are still queued is allowed. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_layer_create(mok_group *group, const mok_layer_config *config, mok_layer **layer_out);
 MOK_EXPORT void mok_layer_destroy(mok_layer *layer);
 
@@ -294,7 +312,7 @@ MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
  * num_tokens: T of this rank, 0..T_max. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
 
-/* For tables and tests: blocks until the schedule is built and copies counts to host memory.
+/* For tables and tests: blocks until the schedule is built and copies counts to host memory. Errors: ARGUMENT, MISMATCH (never built).
  * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: all rows with padding to 128 per expert. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
 
@@ -308,21 +326,27 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_group_saved(mok_group *group, int32_t idx
  * the backward pass of this object is done. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_saved_input(mok_saved *saved, void **x_out);
 
+/* Gives up the backward pass that this object waits for, so that the next mok_forward may use it: for a caller that drops a step. Local, but
+ * every rank must do it, as every rank calls mok_forward. Does nothing to an object that does not wait. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_saved_release(mok_saved *saved);
+
 /* ---- forward ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct mok_forward_args {
     size_t struct_size;
     const void *x;         /* [T, H] bf16, in. T is the schedule's num_tokens. NULL only when T is 0. */
     const float *w;        /* [T, K] fp32, in: router weights. Weights of routes with id -1 are not read. */
-    const float *shared_w; /* [T] fp32, in: weight of the shared expert per token; NULL = 1 */
-    void *y;               /* [T, H] bf16, out. May not overlap x. */
-    mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: its last backward, if any, was enqueued before. */
+    const float *shared_w; /* [T] fp32, in: weight of the shared expert per token; NULL = 1; must be NULL without a shared expert */
+    void *y;               /* [T, H] bf16, out. May not overlap any input, nor the input memory of `saved`. */
+    mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: never used, its last backward enqueued before, or released. */
 } mok_forward_args;
 
+/* Everything NULL. */
 MOK_EXPORT void mok_forward_args_init(mok_forward_args *args_out);
 
 /* Collective, asynchronous, graph-capture safe. layer, schedule and saved must belong to one group; all ranks give saved, or none.
- * y[t] = bf16(shared_w[t]*s_t + sum over k of w[t,k]*y_(t,k)), summed in fp32 in that order. */
+ * y[t] = bf16(shared_w[t]*s_t + sum over k of w[t,k]*y_(t,k)), summed in fp32 in that order.
+ * Errors: ARGUMENT; MISMATCH (objects of two groups, schedule never built, saved waits for a backward pass). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_forward(mok_layer *layer, mok_schedule *schedule, const mok_forward_args *args, mok_stream stream);
 
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
@@ -333,18 +357,20 @@ typedef struct mok_backward_args {
     const void *dy;        /* [T, H] bf16, in */
     const float *w;        /* [T, K] fp32, in: the same values as in forward */
     const float *shared_w; /* [T] fp32, in: as in forward */
-    void *dx;              /* [T, H] bf16, out. May not overlap dy. */
+    void *dx;              /* [T, H] bf16, out. dx, dw, dshared_w may not overlap each other or an input. */
     float *dw;             /* [T, K] fp32, out: gradient of w; exactly 0 where id is -1 */
-    float *dshared_w;      /* [T] fp32, out; NULL = not wanted */
-    mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out */
+    float *dshared_w;      /* [T] fp32, out; NULL = not wanted; must be NULL without a shared expert */
+    mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out; gate, up, down apart */
     mok_ffn shared_grads;  /* of the shared expert, over this rank's own tokens only: the caller sums them over ranks */
     int32_t grad_mode;     /* mok_grad_mode, for routed and shared alike */
     int32_t reserved;
 } mok_backward_args;
 
+/* Everything NULL; gradients in fp32, overwritten. */
 MOK_EXPORT void mok_backward_args_init(mok_backward_args *args_out);
 
-/* Collective, asynchronous, graph-capture safe. Frees `saved` for the next forward. Errors: ARGUMENT, MISMATCH. */
+/* Collective, asynchronous, graph-capture safe. Frees `saved` for the next forward. Errors: ARGUMENT; MISMATCH (objects of two groups; saved
+ * never filled or already used; another layer than in forward; another schedule, or built anew since). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_backward(mok_layer *layer, mok_schedule *schedule, const mok_backward_args *args, mok_stream stream);
 
 /* ---- router helper ------------------------------------------------------------------------------------------------------ */
@@ -364,6 +390,7 @@ typedef struct mok_router_config {
     const float *bias;      /* [E] fp32 correction bias added to the score for *choosing* only; NULL = none; host memory */
 } mok_router_config;
 
+/* Defaults: every field has a legal value but top_k and num_experts, which are the caller's to set. */
 MOK_EXPORT void mok_router_config_init(mok_router_config *config_out);
 
 /* Host only, blocking. Everything in fp32. Ties: the lower id wins. A masked group is never chosen (its score is -inf).
@@ -401,10 +428,11 @@ typedef struct mok_option {
     const char *initial; /* default as text */
 } mok_option;
 
+/* Number of options. */
 MOK_EXPORT int32_t mok_option_count(void);
 /* NULL when idx is out of range. Static memory. */
 MOK_EXPORT const mok_option *mok_option_get(int32_t idx);
-/* Sets the field of config that belongs to `name` from text. Errors: ARGUMENT (unknown name, value that does not parse or is out of range). */
+/* Sets the field of config (filled by mok_group_config_init) that belongs to `name` from text. Errors: ARGUMENT (unknown name, value that does not parse or is out of range). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_option_set(mok_group_config *config, const char *name, const char *value);
 
 /* ---- what this build and machine can do --------------------------------------------------------------------------------- */

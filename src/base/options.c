@@ -224,7 +224,7 @@ mok_status mok_base_options_check(const mok_group_config *config)
 
 void mok_base_option_print(const char *name, int64_t value, char *text, size_t size)
 {
-    const struct option_entry *entry = find(name);
+    const struct option_entry *entry = name == NULL ? NULL : find(name);
     const char *word = NULL;
     size_t length = 0;
     if (entry != NULL && is_choice(entry)) {

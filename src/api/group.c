@@ -1,0 +1,144 @@
+/*
+ * Calls on a group that is alive: status, wait, abort, saved objects, trace.
+ *
+ * status, wait and abort take no lock: a thread that hangs in another call can be watched and ended. A group that has failed says so in every
+ * later call, with the sentence that was made when it was first seen.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/check.h"
+#include "api/names.h"
+#include "api/object.h"
+#include "base/status.h"
+#include "pass/site.h"
+
+/* The sentence of a dead group, from its fault record. */
+static void describe_fault(const mok_group *group, mok_status status, const mok_fault *fault, char *text, size_t size)
+{
+    int32_t rank = group->setup.dims.rank;
+    const char *why = status == MOK_ERR_ABORTED   ? "a peer gave up, or the group was aborted"
+                      : status == MOK_ERR_TIMEOUT ? "a wait was longer than its limit"
+                                                  : "the device or the library reported an error";
+    if (fault->site == MOK_SITE_NONE) {
+        snprintf(text, size, "rank %" PRId32 ": the group is dead (%s), destroy it: %s", rank, mok_status_name(status), why);
+    } else {
+        snprintf(text, size, "rank %" PRId32 ": the group is dead (%s), destroy it: %s; worker %" PRId32 " waited for %s of %s %" PRId64
+                 ", expected %" PRId64 ", saw %" PRId64,
+                 rank, mok_status_name(status), why, fault->block, mok_site_name(fault->site), mok_api_site_index_name(fault->site),
+                 fault->index, fault->expected, fault->seen);
+    }
+}
+
+mok_status mok_api_group_alive(mok_group *group, mok_group_state *state_out)
+{
+    memset(state_out, 0, sizeof *state_out);
+    state_out->struct_size = sizeof *state_out;
+    mok_status status = group->ops->state(group->inner, state_out);
+    if (status == MOK_OK) {
+        return MOK_OK;
+    }
+    pthread_mutex_lock(&group->fault_lock);
+    if (group->fault_status == MOK_OK) {
+        group->fault_status = status;
+        describe_fault(group, status, &state_out->fault, group->fault_text, sizeof group->fault_text);
+        mok_base_fail(status, "%s", group->fault_text);
+    }
+    status = mok_base_repeat(group->fault_status, group->fault_text);
+    pthread_mutex_unlock(&group->fault_lock);
+    return status;
+}
+
+mok_status mok_group_status(mok_group *group, mok_group_state *state_out)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    if (state_out != NULL) {
+        MOK_TRY(mok_api_check_struct("state_out", state_out, sizeof *state_out));
+    }
+    mok_group_state state;
+    mok_status status = mok_api_group_alive(group, &state);
+    if (state_out != NULL) {
+        *state_out = state;
+    }
+    return status;
+}
+
+mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_ms)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    MOK_TRY(mok_api_check_stream(group->ops, stream));
+    if (timeout_ms < -1) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "timeout_ms is %" PRId64 ": must be 0 or more, or -1 for no limit of its own", timeout_ms);
+    }
+    mok_status waited = group->ops->wait(group->inner, stream, timeout_ms);
+    mok_group_state state;
+    MOK_TRY(mok_api_group_alive(group, &state));
+    return waited;
+}
+
+mok_status mok_group_abort(mok_group *group)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    group->ops->abort(group->inner);
+    return MOK_OK;
+}
+
+mok_status mok_group_saved(mok_group *group, int32_t idx, mok_saved **saved_out)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    MOK_TRY(mok_api_check_given("saved_out", saved_out));
+    if (idx < 0 || idx >= group->setup.num_saved) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "idx is %" PRId32 ": must be from 0 to %" PRId32 ", the group has num_saved = %" PRId32, idx,
+                             group->setup.num_saved - 1, group->setup.num_saved);
+    }
+    *saved_out = &group->saved[idx];
+    return MOK_OK;
+}
+
+mok_status mok_saved_input(mok_saved *saved, void **x_out)
+{
+    MOK_TRY(mok_api_check_given("saved", saved));
+    MOK_TRY(mok_api_check_given("x_out", x_out));
+    *x_out = saved->group->ops->saved_input(saved->inner);
+    return MOK_OK;
+}
+
+mok_status mok_saved_release(mok_saved *saved)
+{
+    MOK_TRY(mok_api_check_given("saved", saved));
+    pthread_mutex_lock(&saved->group->lock);
+    saved->is_waiting = 0;
+    pthread_mutex_unlock(&saved->group->lock);
+    return MOK_OK;
+}
+
+mok_status mok_group_trace(mok_group *group, int64_t max_events)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    if (max_events < 0) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "max_events is %" PRId64 ": must be 0 (stop) or more", max_events);
+    }
+    mok_group_state state;
+    MOK_TRY(mok_api_group_alive(group, &state));
+    pthread_mutex_lock(&group->lock);
+    mok_status status = group->ops->trace(group->inner, max_events);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+mok_status mok_group_trace_take(mok_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out, int64_t *dropped_out)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    MOK_TRY(mok_api_check_given("num_out", num_out));
+    if (capacity < 0) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "capacity is %" PRId64 ": must be 0 or more", capacity);
+    }
+    if (events_out == NULL && capacity > 0) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "events_out is NULL: may be NULL only when capacity is 0, and it is %" PRId64, capacity);
+    }
+    pthread_mutex_lock(&group->lock);
+    mok_status status = group->ops->trace_take(group->inner, events_out, capacity, num_out, dropped_out);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
