@@ -31,7 +31,8 @@ enum mok_ref_ids {
 /* How x, dy and the weights are drawn. */
 enum mok_ref_values {
     MOK_VALUES_NORMAL,   /* normal; weights scaled so that g, u and y stay near 1 */
-    MOK_VALUES_PROBE,    /* g = probe_gate, u = probe_up in every row, and expert e adds outputs[e] to each even column, twice it to each odd one */
+    MOK_VALUES_PROBE,    /* g = probe_gate, u = probe_up in one column, 0 elsewhere; y rows of expert e hold h * outputs[e % 8] in even columns,
+                            twice that in odd ones; shared expert: outputs[7] */
     MOK_VALUES_WIDE      /* as NORMAL, with g and u often beyond the clamp */
 };
 
@@ -90,7 +91,7 @@ struct mok_ref_case {
     float probe_gate, probe_up; /* MOK_VALUES_PROBE */
     float outputs[8];           /* MOK_VALUES_PROBE: of expert e, outputs[e % 8] */
     float weights[4];           /* MOK_ROUTER_GIVEN */
-    float expect_y;             /* known answer for even columns of y (odd: twice), not 0 = checked; PROBE only */
+    float expect_y;             /* known answer for even columns of y (odd ones: twice), rounded to bf16; 0 = none */
     int32_t slow;               /* 1: left out of the quick run */
 };
 

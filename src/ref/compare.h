@@ -27,7 +27,9 @@ enum mok_ref_check {
     MOK_CHECK_SHARED_DDOWN,
     MOK_CHECK_Y_SUM,      /* 3: y, bit for bit the sum over the backend's own slots */
     MOK_CHECK_DX_SUM,
-    MOK_CHECK_DX_SINGLE,  /* 3: K = 1, H >= 256: dx row against oracle 2, 2^-7.6 of its norm */
+    MOK_CHECK_DX_SINGLE,  /* 3: K = 1, H >= 256: dx row against oracle 2, L2 norm of the error, 2^-7.6 of the row's norm */
+    MOK_CHECK_Y_SLOT,     /* the same bound for every slot row, whatever K (H and I >= 32): a sum hides what a row shows */
+    MOK_CHECK_DX_SLOT,
     MOK_CHECK_COUNT
 };
 
@@ -76,9 +78,6 @@ void mok_ref_compare_rounded(const struct mok_ref_problem *problem, const struct
                              struct mok_ref_scope scope, struct mok_ref_report *report);
 void mok_ref_compare_exact(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
                            struct mok_ref_scope scope, struct mok_ref_report *report);
-
-/* One bf16 unit in the last place at this magnitude (0 gives the smallest subnormal). */
-double mok_ref_bf16_ulp(double magnitude);
 
 /* For the files that compare: one result of `check`. */
 struct mok_ref_spot {

@@ -78,6 +78,9 @@ int32_t mok_ref_first_expert(const struct mok_ref_problem *problem, int32_t rank
 /* The rank that brings this token. */
 int32_t mok_ref_rank_of_token(const struct mok_ref_problem *problem, int64_t token);
 
+/* One bf16 unit in the last place at this magnitude (0 gives the smallest subnormal). */
+double mok_ref_bf16_ulp(double magnitude);
+
 static inline int mok_ref_is_routed(const struct mok_ref_problem *problem, int64_t route)
 {
     return problem->ids[route] >= 0 && problem->ids[route] < problem->num_experts;
