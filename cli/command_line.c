@@ -1,0 +1,198 @@
+/*
+ * Parsing, usage and help from the tables. In: argv. Out: settings of one command and the group's config.
+ */
+#include "command_line.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- help --------------------------------------------------------------------------------------------------------------- */
+
+static void print_usage_line(FILE *out, const struct mok_cli_command *command)
+{
+    fprintf(out, "usage: mok %s [options]%s%s\n", command->name, command->positional == NULL ? "" : " ",
+            command->positional == NULL ? "" : command->positional);
+}
+
+static void print_option(const char *name, const char *value, const char *help)
+{
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", name, value == NULL ? "" : " ", value == NULL ? "" : value);
+    printf("  %-34s %s", left, help);
+}
+
+static void print_help(const struct mok_cli_command *command)
+{
+    print_usage_line(stdout, command);
+    printf("\n%s\n\noptions\n", command->about);
+    for (int idx = 0; idx < command->num_options; idx++) {
+        print_option(command->options[idx].name, command->options[idx].value, command->options[idx].help);
+        putchar('\n');
+    }
+    print_option("help", NULL, "Print this help.");
+    printf("\n\ngroup options (also as environment variables)\n");
+    for (int32_t idx = 0; idx < mok_option_count(); idx++) {
+        const mok_option *option = mok_option_get(idx);
+        print_option(option->name, option->value, option->help);
+        printf(" [%s, default %s]\n", option->env, option->initial);
+    }
+    printf("\nexit codes: 0 ok, 1 a result is wrong, 2 usage, 3 error, 77 not available here\n");
+}
+
+int mok_cli_usage(const struct mok_cli_command *command, const char *format, ...)
+{
+    va_list args;
+    mok_cli_progress_end();
+    fprintf(stderr, "mok %s: ", command->name);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    print_usage_line(stderr, command);
+    fprintf(stderr, "Try 'mok %s --help'.\n", command->name);
+    return MOK_CLI_EXIT_USAGE;
+}
+
+int mok_cli_report(const struct mok_cli_command *command, mok_status status)
+{
+    mok_cli_progress_end();
+    fprintf(stderr, "mok %s: %s (%s)\n", command->name, mok_cli_sentence(), mok_status_name(status));
+    return mok_cli_exit_of(status);
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------------------------------ */
+
+/* 1 when `argument` is "--<name>" or "--<name>=VALUE"; the value, or NULL, in *value_out. */
+static int is_option(const char *argument, const char *name, const char **value_out)
+{
+    size_t length = strlen(name);
+    if (strncmp(argument, "--", 2) != 0 || strncmp(argument + 2, name, length) != 0) {
+        return 0;
+    }
+    const char *rest = argument + 2 + length;
+    *value_out = *rest == '=' ? rest + 1 : NULL;
+    return *rest == '\0' || *rest == '=';
+}
+
+/* 1 when the text is a whole number in the option's range. */
+static int parse_count(const struct mok_cli_option *option, const char *text, int64_t *value_out)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    int is_number = end != text && *end == '\0' && errno == 0 && strchr(" \t\n\v\f\r", text[0]) == NULL;
+    if (!is_number || value < option->least || value > option->most) {
+        return 0;
+    }
+    *value_out = value;
+    return 1;
+}
+
+static mok_status set_own(const struct mok_cli_option *option, const char *value, void *settings)
+{
+    char *field = (char *)settings + option->offset;
+    if (option->kind == MOK_CLI_FLAG) {
+        if (value != NULL) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s takes no value", option->name);
+        }
+        memcpy(field, &(int){1}, sizeof(int));
+    } else if (option->kind == MOK_CLI_TEXT) {
+        memcpy(field, &value, sizeof value);
+    } else {
+        int64_t count;
+        if (!parse_count(option, value, &count)) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s is '%s': must be a whole number from %" PRId64 " to %" PRId64,
+                                option->name, value, option->least, option->most);
+        }
+        memcpy(field, &count, sizeof count);
+    }
+    return MOK_OK;
+}
+
+struct found {
+    const struct mok_cli_option *own;
+    const char *group; /* name of a group option */
+    const char *value; /* behind '=', or NULL */
+};
+
+static int find_option(const struct mok_cli_command *command, const char *argument, struct found *found)
+{
+    memset(found, 0, sizeof *found);
+    for (int idx = 0; idx < command->num_options; idx++) {
+        if (is_option(argument, command->options[idx].name, &found->value)) {
+            found->own = &command->options[idx];
+            return 1;
+        }
+    }
+    for (int32_t idx = 0; idx < mok_option_count(); idx++) {
+        if (is_option(argument, mok_option_get(idx)->name, &found->value)) {
+            found->group = mok_option_get(idx)->name;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Positional arguments are moved to the front of argv. */
+static mok_status parse(const struct mok_cli_command *command, int argc, char **argv, void *settings, mok_group_config *config,
+                        int *num_names_out)
+{
+    int num_names = 0;
+    int is_ended = 0;
+    for (int at = 0; at < argc; at++) {
+        struct found found;
+        if (!is_ended && strcmp(argv[at], "--") == 0) {
+            is_ended = 1;
+            continue;
+        }
+        if (is_ended || argv[at][0] != '-' || argv[at][1] == '\0') {
+            if (command->positional == NULL) {
+                return mok_cli_fail(MOK_ERR_ARGUMENT, "argument '%s' is not expected", argv[at]);
+            }
+            argv[num_names++] = argv[at];
+            continue;
+        }
+        if (!find_option(command, argv[at], &found)) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "option '%s' is not known", argv[at]);
+        }
+        int takes_value = found.own == NULL || found.own->kind != MOK_CLI_FLAG;
+        if (takes_value && found.value == NULL) {
+            if (at + 1 == argc) {
+                return mok_cli_fail(MOK_ERR_ARGUMENT, "option '%s' needs a value", argv[at]);
+            }
+            found.value = argv[++at];
+        }
+        MOK_TRY(found.own != NULL ? set_own(found.own, found.value, settings)
+                                  : mok_cli_check(mok_option_set(config, found.group, found.value)));
+    }
+    *num_names_out = num_names;
+    return MOK_OK;
+}
+
+int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **argv)
+{
+    for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
+            print_help(command);
+            return MOK_CLI_EXIT_OK;
+        }
+    }
+    mok_group_config config;
+    int num_names = 0;
+    void *settings = malloc(command->settings_bytes);
+    if (settings == NULL) {
+        return mok_cli_report(command, mok_cli_fail(MOK_ERR_MEMORY, "no memory for the settings"));
+    }
+    memcpy(settings, command->initial, command->settings_bytes);
+    mok_status status = mok_cli_check(mok_group_config_init(&config));
+    if (status == MOK_OK) {
+        status = parse(command, argc, argv, settings, &config, &num_names);
+    }
+    int code = status == MOK_OK ? command->run(settings, &config, num_names, argv) : mok_cli_usage(command, "%s", mok_cli_sentence());
+    free(settings);
+    return code;
+}

@@ -1,0 +1,54 @@
+/*
+ * The command line. Each command has a table of its own options; behind it come the group options, which are the library's own table
+ * (mok_option_get). The tables feed parsing, usage messages and help, so that none of them can name what the others do not know.
+ *
+ * "--name VALUE" and "--name=VALUE"; a flag has no value; "--" ends the options. Precedence: command line, MOK_* variables, defaults.
+ */
+#ifndef MOK_CLI_COMMAND_LINE_H
+#define MOK_CLI_COMMAND_LINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "message.h"
+
+enum mok_cli_kind {
+    MOK_CLI_FLAG,  /* int: 1 when given */
+    MOK_CLI_COUNT, /* int64_t in [least, most] */
+    MOK_CLI_TEXT   /* const char *: points into argv */
+};
+
+struct mok_cli_option {
+    const char *name;
+    enum mok_cli_kind kind;
+    size_t offset;     /* of the field in the command's settings */
+    const char *value; /* placeholder in help; NULL for a flag */
+    const char *help;
+    int64_t least, most;
+};
+
+struct mok_cli_command {
+    const char *name;
+    const char *summary;    /* one line for `mok --help` */
+    const char *positional; /* "[NAME...]", or NULL when there is none */
+    const char *about;      /* paragraph for `mok COMMAND --help` */
+    const struct mok_cli_option *options;
+    int num_options;
+    size_t settings_bytes;
+    const void *initial; /* [settings_bytes] settings before parsing */
+    /* Runs the command; positional arguments follow. Returns the exit code. */
+    int (*run)(void *settings, mok_group_config *config, int num_names, char **names);
+};
+
+/* Every command of the tool, in the order of the help; ends with a NULL. */
+extern const struct mok_cli_command *const mok_cli_commands[];
+
+/* Parses argv[0..argc) (what follows the command's name), runs the command. Returns the exit code. */
+int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **argv);
+
+/* For a command that finds out later that its arguments do not fit: sentence and usage line to stderr; returns MOK_CLI_EXIT_USAGE. */
+int mok_cli_usage(const struct mok_cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* For a failure: "mok run: <sentence> (MOK_ERR_IO)" to stderr; returns the exit code. */
+int mok_cli_report(const struct mok_cli_command *command, mok_status status);
+
+#endif
