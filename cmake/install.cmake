@@ -1,1 +1,24 @@
-# Filled in with the package files.
+# What `cmake --install` lays down: headers, libmok.so, libmok.a, mok.pc, and the CMake package with the targets mok::mok and mok::mok_static.
+include(CMakePackageConfigHelpers)
+set(mok_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mok)
+
+install(TARGETS mok mok_headers EXPORT mok_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES $<TARGET_FILE:mok_static> DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/mok DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT mok_targets NAMESPACE mok:: FILE mokTargets.cmake DESTINATION ${mok_package_dir})
+
+# Sanitized objects need their runtime in every program that links them.
+set(mok_static_libs ${MOK_STATIC_LIBS})
+if(mok_sanitizers)
+  list(APPEND mok_static_libs -fsanitize=${mok_sanitizers})
+endif()
+list(JOIN mok_static_libs " " MOK_PC_LIBS_PRIVATE)
+configure_package_config_file(cmake/mokConfig.cmake.in ${CMAKE_BINARY_DIR}/mokConfig.cmake INSTALL_DESTINATION ${mok_package_dir}
+                              PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/mokConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/mokConfig.cmake ${CMAKE_BINARY_DIR}/mokConfigVersion.cmake DESTINATION ${mok_package_dir})
+
+# The prefix is written as a way from mok.pc, so that the tree may be moved.
+file(RELATIVE_PATH MOK_PC_PREFIX /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)
+configure_file(cmake/mok.pc.in ${CMAKE_BINARY_DIR}/mok.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/mok.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -2,6 +2,7 @@
 option(MOK_TESTS "Build the tests" ON)
 option(MOK_WITH_CUDA "Build the CUDA backend when nvcc is found" ON)
 option(MOK_WITH_MPI "Build the MPI peer when MPI is found" ON)
+option(MOK_FUZZ "Build the fuzz targets of tests/fuzz with libFuzzer (clang)" OFF)
 set(MOK_SANITIZE "" CACHE STRING "Sanitizers for the whole build: 'address,undefined' or 'thread'")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -12,17 +13,28 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+include(GNUInstallDirs)
 
 add_library(mok_headers INTERFACE)
-target_include_directories(mok_headers INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_include_directories(mok_headers INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 # Flags of every target of this project. No contraction of a*b+c: a rounding point stands where numerics.md puts it, and nowhere else.
 add_library(mok_flags INTERFACE)
 target_include_directories(mok_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(mok_flags INTERFACE mok_headers)
-target_compile_options(mok_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-function -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-                                           -ffp-contract=off -fvisibility=hidden)
-if(MOK_SANITIZE)
-  target_compile_options(mok_flags INTERFACE -fsanitize=${MOK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  target_link_options(mok_flags INTERFACE -fsanitize=${MOK_SANITIZE})
+set(mok_c_flags -Wall -Wextra -Werror -Wno-unused-function -Wshadow -Wstrict-prototypes -Wmissing-prototypes -ffp-contract=off -fvisibility=hidden)
+target_compile_options(mok_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${mok_c_flags}>")
+
+set(mok_sanitizers ${MOK_SANITIZE})
+if(MOK_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "MOK_FUZZ needs clang: configure with -DCMAKE_C_COMPILER=clang")
+  endif()
+  set(mok_sanitizers fuzzer-no-link,address,undefined) # coverage everywhere; the main program of a fuzzer only in its own link
+endif()
+if(mok_sanitizers)
+  set(mok_sanitize_flags -fsanitize=${mok_sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(mok_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${mok_sanitize_flags}>")
+  target_link_options(mok_flags INTERFACE -fsanitize=${mok_sanitizers})
 endif()

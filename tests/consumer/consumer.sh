@@ -1,0 +1,34 @@
+#!/bin/sh
+# Installs the build into an empty prefix, builds the consumers against it by pkg-config and by find_package, and runs them.
+# Usage: consumer.sh BUILD_DIR LIBDIR CC SANITIZERS
+set -eu
+build=$1 libdir=$2 cc=$3 sanitizers=$4
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+flags="-Wall -Wextra -Werror -pedantic"
+if [ -n "$sanitizers" ]; then
+    flags="$flags -fsanitize=$sanitizers"
+fi
+case $cc in
+*clang*) cxx=$(echo "$cc" | sed 's/clang/clang++/') ;;
+*) cxx=g++ ;;
+esac
+
+cmake --install "$build" --prefix "$prefix" > "$work/install.log"
+
+export PKG_CONFIG_PATH="$prefix/$libdir/pkgconfig"
+export LD_LIBRARY_PATH="$prefix/$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+mok_flags=$(pkg-config --cflags --libs mok)
+$cc -std=c17 $flags "$here/consumer.c" $mok_flags -o "$work/by_pkgconfig_c"
+$cxx -std=c++17 $flags "$here/consumer.cpp" $mok_flags -o "$work/by_pkgconfig_cpp"
+
+cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
+    -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" > "$work/configure.log" 2>&1 || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/build" > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+
+for program in "$work/by_pkgconfig_c" "$work/by_pkgconfig_cpp" "$work/build/consumer_c" "$work/build/consumer_cpp" "$work/build/consumer_static"; do
+    printf '%s: ' "$(basename "$program")"
+    timeout 60 "$program"
+done
