@@ -33,7 +33,7 @@ struct mok_case_where {
 };
 
 struct mok_case_result {
-    mok_status status;     /* the first failure of a library call, or MOK_OK; MOK_ERR_UNSUPPORTED: these ranks cannot run this case (a skip) */
+    mok_status status;     /* the first failure of a library call, or MOK_OK; UNSUPPORTED, NOT_BUILT, NO_DEVICE: cannot run here (a skip) */
     int32_t status_rank;   /* who failed */
     char message[512];     /* its sentence */
     struct mok_ref_report report;
@@ -50,9 +50,10 @@ int mok_case_passed(const struct mok_case_result *result);
 /* Whole case as described above. Never fails but through result_out->status. */
 void mok_case_run(const struct mok_ref_case *recipe, const struct mok_case_where *where, struct mok_case_result *result_out);
 
-/* One forward and backward over a problem of the caller, outputs filled with `poison` first; outputs_out is from mok_ref_outputs_alloc. Slots are
- * read back with MOK_CASE_EXTERNAL. The caller compares (mok_ref_compare). Errors: those of the library calls, in result_out, too. */
-mok_status mok_case_run_problem(const struct mok_ref_problem *problem, const struct mok_ref_knobs *knobs, const struct mok_case_where *where,
+/* One forward and backward over a problem of the caller, outputs filled with `poison` first; outputs_out is from mok_ref_outputs_alloc.
+ * Slots are read back with MOK_CASE_EXTERNAL. The caller compares (mok_ref_compare). Errors: those of the library calls, in result_out, too. */
+mok_status mok_case_run_problem(const struct mok_ref_problem *problem, const struct mok_ref_knobs *knobs,
+                                const struct mok_case_where *where,
                                 int poison, struct mok_ref_outputs *outputs_out, struct mok_case_result *result_out);
 
 #endif

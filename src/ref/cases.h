@@ -1,9 +1,9 @@
 /*
- * The one case table: every backend, peer and tool runs these cases. A case is a recipe; generate.c turns it into data, always the same data
- * for the same case and round, in whatever process.
+ * The one case table: every backend, peer and tool runs these cases. A case is a recipe; generate.c turns it into data, always the same
+ * data for the same case and round, in whatever process.
  *
- * The letters in `covers` are those of docs/cases.md: faults that real users met. T, H, I, Is, E and K differ from one another in every case:
- * equal ones hide mix-ups.
+ * The letters in `covers` are those of docs/cases.md: faults that real users met. T, H, I, Is, E and K differ from one another in every
+ * case: equal ones hide mix-ups.
  */
 #ifndef MOK_REF_CASES_H
 #define MOK_REF_CASES_H
@@ -31,8 +31,8 @@ enum mok_ref_ids {
 /* How x, dy and the weights are drawn. */
 enum mok_ref_values {
     MOK_VALUES_NORMAL,   /* normal; weights scaled so that g, u and y stay near 1 */
-    MOK_VALUES_PROBE,    /* g = probe_gate, u = probe_up in one column, 0 elsewhere; y rows of expert e hold h * outputs[e % 8] in even columns,
-                            twice that in odd ones; shared expert: outputs[7] */
+    MOK_VALUES_PROBE,    /* g = probe_gate, u = probe_up in one column, 0 elsewhere; y rows of expert e hold h * outputs[e % 8] in even
+                            columns, twice that in odd ones; shared expert: outputs[7] */
     MOK_VALUES_WIDE      /* as NORMAL, with g and u often beyond the clamp */
 };
 
@@ -105,6 +105,7 @@ const struct mok_ref_case *mok_ref_case_find(const char *name);
 mok_status mok_ref_generate(const struct mok_ref_case *recipe, uint32_t round, struct mok_ref_problem *problem_out);
 
 /* The same tokens, routes and weights, spread otherwise over num_ranks ranks. Makes a copy. Errors: MEMORY. */
-mok_status mok_ref_spread(const struct mok_ref_problem *from, int32_t num_ranks, const int64_t *tokens, struct mok_ref_problem *problem_out);
+mok_status mok_ref_spread(const struct mok_ref_problem *from, int32_t num_ranks, const int64_t *tokens,
+                          struct mok_ref_problem *problem_out);
 
 #endif

@@ -64,8 +64,8 @@ static int is_wide(const struct mok_ref_problem *p)
     return p->hidden >= 32 && p->inter >= 32 && (p->shared_inter == 0 || p->shared_inter >= 32);
 }
 
-void mok_ref_compare_oracle(const struct mok_ref_problem *problem, const struct mok_ref_oracle *oracle, const struct mok_ref_outputs *outputs,
-                            struct mok_ref_scope scope, struct mok_ref_report *report)
+void mok_ref_compare_oracle(const struct mok_ref_problem *problem, const struct mok_ref_oracle *oracle,
+                            const struct mok_ref_outputs *outputs, struct mok_ref_scope scope, struct mok_ref_report *report)
 {
     int64_t hidden = problem->hidden;
     if (!is_wide(problem)) {
@@ -96,8 +96,8 @@ static int is_positive_zero(float value)
 
 static int is_same_bits(float a, float b) { return memcmp(&a, &b, sizeof a) == 0; }
 
-static void compare_tokens(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
-                           int32_t rank, struct mok_ref_report *report)
+static void compare_tokens(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
+                           const struct mok_ref_outputs *outputs, int32_t rank, struct mok_ref_report *report)
 {
     int64_t first = mok_ref_first_token(problem, rank), hidden = problem->hidden;
     for (int64_t t = 0; t < problem->tokens[rank]; t++) {
@@ -119,7 +119,8 @@ static void compare_tokens(const struct mok_ref_problem *problem, const struct m
         if (problem->shared_inter > 0 && outputs->dshared_w != NULL) {
             double got = (double)outputs->dshared_w[first + t];
             double expected = rounded->dshared_w[first + t];
-            mok_ref_report_note(report, MOK_CHECK_DSHARED_W, spot, error_of(got, expected), rounded->dshared_w_bound[first + t], got, expected);
+            mok_ref_report_note(report, MOK_CHECK_DSHARED_W, spot, error_of(got, expected), rounded->dshared_w_bound[first + t], got,
+                                expected);
         }
     }
 }
@@ -165,11 +166,18 @@ static void compare_ffn(const struct mok_ref_problem *problem, enum mok_ref_chec
     int64_t hidden = problem->hidden;
     int64_t at = idx * width * hidden;
     int has_start = start->gate != NULL;
-    struct matrix gate = {first_check, width, hidden, got->gate + at, has_start ? start->gate + at : NULL,
-                          expected->gate + at, bound->gate + at, is_empty, problem->grad_dtype};
-    struct matrix up = {first_check + 1, width, hidden, got->up + at, has_start ? start->up + at : NULL,
+    struct matrix gate = {first_check,
+                          width,
+                          hidden,
+                          got->gate + at,
+                          has_start ? start->gate + at : NULL,
+                          expected->gate + at,
+                          bound->gate + at,
+                          is_empty,
+                          problem->grad_dtype};
+    struct matrix up = {first_check + 1,   width,          hidden,   got->up + at,       has_start ? start->up + at : NULL,
                         expected->up + at, bound->up + at, is_empty, problem->grad_dtype};
-    struct matrix down = {first_check + 2, hidden, width, got->down + at, has_start ? start->down + at : NULL,
+    struct matrix down = {first_check + 2,     hidden,           width,    got->down + at,     has_start ? start->down + at : NULL,
                           expected->down + at, bound->down + at, is_empty, problem->grad_dtype};
     compare_matrix(&gate, spot, report);
     compare_matrix(&up, spot, report);
@@ -187,15 +195,15 @@ static int has_rows(const struct mok_ref_problem *problem, int32_t expert)
     return 0;
 }
 
-void mok_ref_compare_rounded(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
-                             struct mok_ref_scope scope, struct mok_ref_report *report)
+void mok_ref_compare_rounded(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
+                             const struct mok_ref_outputs *outputs, struct mok_ref_scope scope, struct mok_ref_report *report)
 {
     for (int32_t rank = scope.first_rank; rank < scope.first_rank + scope.num_ranks; rank++) {
         compare_tokens(problem, rounded, outputs, rank, report);
         for (int32_t e = mok_ref_first_expert(problem, rank); e < mok_ref_first_expert(problem, rank + 1); e++) {
             struct mok_ref_spot spot = {rank, e, -1, -1};
-            compare_ffn(problem, MOK_CHECK_DGATE, problem->inter, e, !has_rows(problem, e), &outputs->grads, &problem->start, &rounded->grads,
-                        &rounded->grads_bound, spot, report);
+            compare_ffn(problem, MOK_CHECK_DGATE, problem->inter, e, !has_rows(problem, e), &outputs->grads, &problem->start,
+                        &rounded->grads, &rounded->grads_bound, spot, report);
         }
         if (problem->shared_inter > 0) {
             struct mok_ref_spot spot = {rank, 0, -1, -1};

@@ -1,6 +1,6 @@
 /*
- * Checks of a backend's outputs (docs/numerics.md, "How it is checked"): per row or per element, each with its bound, the worst one named. There
- * is no tolerance over a whole tensor: one wrong row in 7,168 fails.
+ * Checks of a backend's outputs (docs/numerics.md, "How it is checked"): per row or per element, each with its bound, the worst one named.
+ * There is no tolerance over a whole tensor: one wrong row in 7,168 fails.
  *
  * A result is its error divided by its bound; above 1 it fails. NaN where the oracle has none (or the reverse) is an infinite error; NaN at
  * the same place on both sides is equal.
@@ -72,11 +72,14 @@ void mok_ref_compare(const struct mok_ref_problem *problem, const struct mok_ref
                      struct mok_ref_scope scope, struct mok_ref_report *report);
 
 /* The parts of it. */
-void mok_ref_compare_oracle(const struct mok_ref_problem *problem, const struct mok_ref_oracle *oracle, const struct mok_ref_outputs *outputs,
+void mok_ref_compare_oracle(const struct mok_ref_problem *problem, const struct mok_ref_oracle *oracle,
+                            const struct mok_ref_outputs *outputs,
                             struct mok_ref_scope scope, struct mok_ref_report *report);
-void mok_ref_compare_rounded(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
+void mok_ref_compare_rounded(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
+                             const struct mok_ref_outputs *outputs,
                              struct mok_ref_scope scope, struct mok_ref_report *report);
-void mok_ref_compare_exact(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
+void mok_ref_compare_exact(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
+                           const struct mok_ref_outputs *outputs,
                            struct mok_ref_scope scope, struct mok_ref_report *report);
 
 /* For the files that compare: one result of `check`. */
@@ -86,7 +89,8 @@ struct mok_ref_spot {
     int64_t inner;
     int64_t column;
 };
-void mok_ref_report_note(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, double error, double bound, double got,
+void mok_ref_report_note(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, double error, double bound,
+                         double got,
                          double expected);
 
 #endif

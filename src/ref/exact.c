@@ -1,6 +1,6 @@
 /*
- * Check 3 of docs/numerics.md: y and dx, bit for bit, are the sums over the backend's own slots; and rows in the L2 norm against oracle 2, which
- * sees a weight that is off by 1% where 2 ulp do not.
+ * Check 3 of docs/numerics.md: y and dx, bit for bit, are the sums over the backend's own slots; and rows in the L2 norm against oracle 2,
+ * which sees a weight that is off by 1% where 2 ulp do not.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static int is_same(mok_bf16 a, mok_bf16 b)
     return a == b || (isnan(fa) && isnan(fb));
 }
 
-static void note_bits(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, const mok_bf16 *got, const mok_bf16 *expected,
-                      int64_t hidden)
+static void note_bits(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, const mok_bf16 *got,
+                      const mok_bf16 *expected, int64_t hidden)
 {
     int64_t at = 0;
     while (at < hidden - 1 && is_same(got[at], expected[at])) {
@@ -28,8 +28,8 @@ static void note_bits(struct mok_ref_report *report, enum mok_ref_check check, s
 }
 
 /* L2 norm of the error of a row within 2^-7.6 of the row's norm. */
-static void note_norm(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, const mok_bf16 *got, const mok_bf16 *expected,
-                      int64_t hidden)
+static void note_norm(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, const mok_bf16 *got,
+                      const mok_bf16 *expected, int64_t hidden)
 {
     double error2 = 0.0, norm2 = 0.0, got2 = 0.0;
     for (int64_t j = 0; j < hidden; j++) {
@@ -44,8 +44,8 @@ static void note_norm(struct mok_ref_report *report, enum mok_ref_check check, s
     mok_ref_report_note(report, check, spot, sqrt(error2), exp2(-7.6) * sqrt(norm2), sqrt(got2), sqrt(norm2));
 }
 
-static void compare_slots(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
-                          struct mok_ref_spot spot, int64_t token, struct mok_ref_report *report)
+static void compare_slots(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
+                          const struct mok_ref_outputs *outputs, struct mok_ref_spot spot, int64_t token, struct mok_ref_report *report)
 {
     if (problem->hidden < 32 || problem->inter < 32) {
         return; /* too few terms for a norm to mean much */
@@ -61,8 +61,8 @@ static void compare_slots(const struct mok_ref_problem *problem, const struct mo
     }
 }
 
-void mok_ref_compare_exact(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded, const struct mok_ref_outputs *outputs,
-                           struct mok_ref_scope scope, struct mok_ref_report *report)
+void mok_ref_compare_exact(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
+                           const struct mok_ref_outputs *outputs, struct mok_ref_scope scope, struct mok_ref_report *report)
 {
     int64_t hidden = problem->hidden;
     mok_bf16 *row = malloc((size_t)hidden * sizeof(mok_bf16));

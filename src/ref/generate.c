@@ -1,6 +1,6 @@
 /*
- * From a case to its data. Every token has streams of its own, numbered over all ranks, so the data do not depend on how the tokens are spread.
- * Weights of routes that are not routed are NaN: nothing may read them.
+ * From a case to its data. Every token has streams of its own, numbered over all ranks, so the data do not depend on how the tokens are
+ * spread. Weights of routes that are not routed are NaN: nothing may read them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ static int32_t draw_bad(struct mok_ref_random *random, int32_t num_experts)
     return bad[mok_ref_random_below(random, (int64_t)(sizeof bad / sizeof bad[0]))];
 }
 
-/* The expert of the token-th route when expert e gets counts[e] of them; tokens are dealt out by a stride that is coprime to their number. */
+/* The expert of the token-th route when expert e gets counts[e] of them; tokens are dealt out by a stride that is coprime to their
+ * number. */
 static int32_t deal_counts(int64_t token, int64_t num_tokens)
 {
     static const int32_t counts[] = {1, 8, 16, 32, 63, 64, 65};
@@ -60,7 +61,8 @@ static int32_t deal_counts(int64_t token, int64_t num_tokens)
     return -1;
 }
 
-static void draw_ids(const struct mok_ref_case *c, uint32_t round, int64_t token, int64_t num_tokens, double *score, int32_t *pool, int32_t *ids)
+static void draw_ids(const struct mok_ref_case *c, uint32_t round, int64_t token, int64_t num_tokens, double *score, int32_t *pool,
+                     int32_t *ids)
 {
     static const int32_t signs[4][2] = {{-1, 2}, {0, -1}, {-1, -1}, {3, 1}};
     int64_t stream = c->ids == MOK_IDS_SHARED_ROW && token > 10 ? 10 : token;
@@ -113,7 +115,8 @@ static void draw_router(const struct mok_ref_case *c, uint32_t round, int64_t to
 static int is_nan_token(int32_t every, int64_t token) { return every > 0 && token % every == every / 2; }
 
 /* One row of x or dy. NaN tokens have it in one column, or in all, in turn. */
-static void draw_row(const struct mok_ref_case *c, uint32_t round, enum mok_ref_purpose purpose, int32_t nan_every, int64_t token, mok_bf16 *row)
+static void draw_row(const struct mok_ref_case *c, uint32_t round, enum mok_ref_purpose purpose, int32_t nan_every, int64_t token,
+                     mok_bf16 *row)
 {
     struct mok_ref_random random = mok_ref_random_open(c->name, round, purpose, (uint64_t)token);
     int is_probe = c->values == MOK_VALUES_PROBE && purpose == MOK_FOR_X;
@@ -224,7 +227,8 @@ mok_status mok_ref_generate(const struct mok_ref_case *recipe, uint32_t round, s
     }
     double *score = malloc((size_t)recipe->num_experts * sizeof(double));
     int32_t *pool = malloc((size_t)recipe->num_experts * sizeof(int32_t));
-    mok_status status = score == NULL || pool == NULL ? MOK_ERR_MEMORY : mok_ref_problem_alloc(&p, (struct mok_ref_optional){recipe->shared_w});
+    mok_status status =
+        score == NULL || pool == NULL ? MOK_ERR_MEMORY : mok_ref_problem_alloc(&p, (struct mok_ref_optional){recipe->shared_w});
     if (status == MOK_OK) {
         for (int32_t e = 0; e < p.num_experts; e++) {
             draw_ffn(recipe, MOK_FOR_WEIGHTS, e, p.inter, p.routed);
@@ -264,7 +268,8 @@ static void copy_shared_starts(struct mok_ref_problem *to, const struct mok_ref_
     for (int32_t r = 0; r < to->num_ranks; r++) {
         int64_t at = r * count, source = r % from->num_ranks * count;
         struct mok_ref_grads one = {to->shared_start.gate + at, to->shared_start.up + at, to->shared_start.down + at};
-        struct mok_ref_grads original = {from->shared_start.gate + source, from->shared_start.up + source, from->shared_start.down + source};
+        struct mok_ref_grads original = {from->shared_start.gate + source, from->shared_start.up + source,
+                                         from->shared_start.down + source};
         copy_grads(&one, &original, count);
     }
 }

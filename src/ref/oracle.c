@@ -28,8 +28,8 @@ struct run {
 
 /* Room for the rows of the longest run: [rows, H] and [rows, I]. */
 struct scratch {
-    double *x, *dy, *row;         /* [rows, H] */
-    double *g, *u, *h, *dh, *wh;  /* [rows, width] */
+    double *x, *dy, *row;        /* [rows, H] */
+    double *g, *u, *h, *dh, *wh; /* [rows, width] */
 };
 
 static double sigmoid(double z) { return 1.0 / (1.0 + exp(-z)); }
@@ -157,9 +157,18 @@ static void run_routed(const struct mok_ref_real *real, const struct mok_ref_run
     int64_t matrix = (int64_t)real->of->inter * real->of->hidden;
     for (int32_t e = 0; e < real->of->num_experts; e++) {
         int64_t at = e * matrix, first = runs->first[e];
-        struct run run = {runs->first[e + 1] - first, runs->token + first, runs->route + first, real->w, out->dw, real->of->inter,
-                          real->routed.gate + at, real->routed.up + at, real->routed.down + at,
-                          out->grads.gate + at, out->grads.up + at, out->grads.down + at};
+        struct run run = {runs->first[e + 1] - first,
+                          runs->token + first,
+                          runs->route + first,
+                          real->w,
+                          out->dw,
+                          real->of->inter,
+                          real->routed.gate + at,
+                          real->routed.up + at,
+                          real->routed.down + at,
+                          out->grads.gate + at,
+                          out->grads.up + at,
+                          out->grads.down + at};
         run_expert(real, &run, s, out);
     }
 }
@@ -170,9 +179,9 @@ static void run_shared(const struct mok_ref_real *real, const int64_t *every_tok
     int64_t matrix = (int64_t)real->of->shared_inter * real->of->hidden;
     for (int32_t r = 0; r < real->of->num_ranks; r++) {
         int64_t first = mok_ref_first_token(real->of, r), at = r * matrix;
-        struct run run = {real->of->tokens[r], every_token + first, every_token + first, real->shared_w, out->dshared_w, real->of->shared_inter,
-                          real->shared.gate, real->shared.up, real->shared.down,
-                          out->shared_grads.gate + at, out->shared_grads.up + at, out->shared_grads.down + at};
+        struct run run = {real->of->tokens[r], every_token + first,         every_token + first,       real->shared_w,
+                          out->dshared_w,      real->of->shared_inter,      real->shared.gate,         real->shared.up,
+                          real->shared.down,   out->shared_grads.gate + at, out->shared_grads.up + at, out->shared_grads.down + at};
         run_expert(real, &run, s, out);
     }
 }

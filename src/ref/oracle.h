@@ -2,8 +2,8 @@
  * The two oracles (docs/numerics.md, "How it is checked"): the whole layer, forward and backward, over all ranks' tokens.
  *
  * Oracle 1 (oracle.c) is in double throughout and has no rounding point. It takes doubles, so that finite differences can check it.
- * Oracle 2 (rounded.c) has every rounding point of numerics.md, and sums its products in double. It also keeps the row of each route, and, for
- * dw and the weight gradients, the bound within which a backend must be.
+ * Oracle 2 (rounded.c) has every rounding point of numerics.md, and sums its products in double. It also keeps the row of each route, and,
+ * for dw and the weight gradients, the bound within which a backend must be.
  */
 #ifndef MOK_REF_ORACLE_H
 #define MOK_REF_ORACLE_H

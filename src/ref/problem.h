@@ -59,15 +59,16 @@ struct mok_ref_outputs {
     mok_bf16 *shared_dx; /* [N, H] dx of the shared expert alone */
 };
 
-/* Allocates every array of the problem whose sizes are filled in (zeroed); num_tokens is set from tokens. `with` says which may-be-absent ones. */
+/* Allocates every array of the problem whose sizes are filled in (zeroed); num_tokens is set from tokens. `with` says which may-be-absent
+ * ones. */
 struct mok_ref_optional {
     int shared_w;
 };
 mok_status mok_ref_problem_alloc(struct mok_ref_problem *problem, struct mok_ref_optional with);
 void mok_ref_problem_free(struct mok_ref_problem *problem);
 
-/* All arrays of outputs for this problem, in one block that child processes share (fork after this call and they write into it). The shared_*
- * arrays are made only with a shared expert. The block is zeroed and freed by mok_ref_outputs_free. */
+/* All arrays of outputs for this problem, in one block that child processes share (fork after this call and they write into it).
+ * The shared_* arrays are made only with a shared expert. The block is zeroed and freed by mok_ref_outputs_free. */
 mok_status mok_ref_outputs_alloc(const struct mok_ref_problem *problem, struct mok_ref_outputs *outputs_out);
 void mok_ref_outputs_free(const struct mok_ref_problem *problem, struct mok_ref_outputs *outputs);
 

@@ -7,16 +7,17 @@
 #include <string.h>
 
 enum {
-    ROWS = 4,      /* rows of C at a time */
-    COLUMNS = 8,   /* columns of C at a time */
+    ROWS = 4,    /* rows of C at a time */
+    COLUMNS = 8, /* columns of C at a time */
     PAIRS = COLUMNS / 2,
-    DEPTH = 256    /* of k at a time: a block of B is 16 KiB, and stays in the first cache */
+    DEPTH = 256 /* of k at a time: a block of B is 16 KiB, and stays in the first cache */
 };
 
 typedef double pair __attribute__((vector_size(16)));
 
 /* c[4, 8] += a[4, depth] * block[depth, 8]; rows of a that do not exist repeat the last one, and are not stored. */
-static void add_block(int64_t depth, const double *const a[ROWS], int64_t a_step, const pair *block, double *c, int64_t c_stride, int rows, int columns)
+static void add_block(int64_t depth, const double *const a[ROWS], int64_t a_step, const pair *block, double *c, int64_t c_stride, int rows,
+                      int columns)
 {
     pair sum[ROWS][PAIRS];
     memset(sum, 0, sizeof sum);
@@ -39,8 +40,8 @@ static void add_block(int64_t depth, const double *const a[ROWS], int64_t a_step
 }
 
 /* Element (i, p) of op(A) is a[i * a_row + p * a_step], element (p, j) of op(B) is b[p * b_row + j * b_step]. */
-static void multiply(int64_t m, int64_t n, int64_t k, const double *a, int64_t a_row, int64_t a_step, const double *b, int64_t b_row, int64_t b_step,
-                     double *c)
+static void multiply(int64_t m, int64_t n, int64_t k, const double *a, int64_t a_row, int64_t a_step, const double *b, int64_t b_row,
+                     int64_t b_step, double *c)
 {
     pair block[DEPTH * PAIRS];
     for (int64_t k0 = 0; k0 < k; k0 += DEPTH) {
@@ -64,8 +65,17 @@ static void multiply(int64_t m, int64_t n, int64_t k, const double *a, int64_t a
     }
 }
 
-void mok_ref_product_nt(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c) { multiply(m, n, k, a, k, 1, b, 1, k, c); }
+void mok_ref_product_nt(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c)
+{
+    multiply(m, n, k, a, k, 1, b, 1, k, c);
+}
 
-void mok_ref_product_nn(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c) { multiply(m, n, k, a, k, 1, b, n, 1, c); }
+void mok_ref_product_nn(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c)
+{
+    multiply(m, n, k, a, k, 1, b, n, 1, c);
+}
 
-void mok_ref_product_tn(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c) { multiply(m, n, k, a, 1, m, b, n, 1, c); }
+void mok_ref_product_tn(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c)
+{
+    multiply(m, n, k, a, 1, m, b, n, 1, c);
+}

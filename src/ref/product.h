@@ -1,6 +1,6 @@
 /*
- * Matrix products in double, plain loops: C += op(A) * op(B), dense row-major, sums in an order of their own. Both oracles stand on them; no
- * BLAS, so that a fault of the BLAS under a backend shows.
+ * Matrix products in double, plain loops: C += op(A) * op(B), dense row-major, sums in an order of their own. Both oracles stand on them;
+ * no BLAS, so that a fault of the BLAS under a backend shows.
  */
 #ifndef MOK_REF_PRODUCT_H
 #define MOK_REF_PRODUCT_H

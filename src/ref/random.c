@@ -28,7 +28,10 @@ uint64_t mok_ref_random_bits(struct mok_ref_random *random)
     return mix(random->state);
 }
 
-int64_t mok_ref_random_below(struct mok_ref_random *random, int64_t below) { return (int64_t)(mok_ref_random_bits(random) % (uint64_t)below); }
+int64_t mok_ref_random_below(struct mok_ref_random *random, int64_t below)
+{
+    return (int64_t)(mok_ref_random_bits(random) % (uint64_t)below);
+}
 
 double mok_ref_random_unit(struct mok_ref_random *random) { return ((double)(mok_ref_random_bits(random) >> 11) + 0.5) * 0x1p-53; }
 

@@ -59,12 +59,15 @@ mok_status mok_ref_real_make(const struct mok_ref_problem *problem, struct mok_r
     real.dy = widen_bf16(problem->dy, n * hidden, &failed);
     real.w = widen_float(problem->w, n * problem->top_k, &failed);
     real.shared_w = widen_float(problem->shared_w, n, &failed);
-    real.routed = (struct mok_ref_real_weights){widen_bf16(problem->routed.gate, routed, &failed), widen_bf16(problem->routed.up, routed, &failed),
-                                                widen_bf16(problem->routed.down, routed, &failed)};
-    real.start = (struct mok_ref_real_weights){widen_float(problem->start.gate, routed, &failed), widen_float(problem->start.up, routed, &failed),
-                                               widen_float(problem->start.down, routed, &failed)};
+    real.routed =
+        (struct mok_ref_real_weights){widen_bf16(problem->routed.gate, routed, &failed), widen_bf16(problem->routed.up, routed, &failed),
+                                      widen_bf16(problem->routed.down, routed, &failed)};
+    real.start =
+        (struct mok_ref_real_weights){widen_float(problem->start.gate, routed, &failed), widen_float(problem->start.up, routed, &failed),
+                                      widen_float(problem->start.down, routed, &failed)};
     if (shared > 0) {
-        real.shared = (struct mok_ref_real_weights){widen_bf16(problem->shared.gate, shared, &failed), widen_bf16(problem->shared.up, shared, &failed),
+        real.shared = (struct mok_ref_real_weights){widen_bf16(problem->shared.gate, shared, &failed),
+                                                    widen_bf16(problem->shared.up, shared, &failed),
                                                     widen_bf16(problem->shared.down, shared, &failed)};
         shared *= problem->num_ranks;
         real.shared_start = (struct mok_ref_real_weights){widen_float(problem->shared_start.gate, shared, &failed),

@@ -33,8 +33,8 @@ const char *mok_ref_check_name(enum mok_ref_check check) { return check_names[ch
 
 void mok_ref_report_clear(struct mok_ref_report *report) { memset(report, 0, sizeof *report); }
 
-void mok_ref_report_note(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, double error, double bound, double got,
-                         double expected)
+void mok_ref_report_note(struct mok_ref_report *report, enum mok_ref_check check, struct mok_ref_spot spot, double error, double bound,
+                         double got, double expected)
 {
     struct mok_ref_worst *worst = &report->worst[check];
     /* NaN errors and NaN bounds fail: every comparison that lets a result pass must be true. */
@@ -93,7 +93,7 @@ void mok_ref_report_describe(const struct mok_ref_report *report, enum mok_ref_c
     if (worst->column >= 0) {
         snprintf(place + used, sizeof place - (size_t)used, ", column %lld", (long long)worst->column);
     }
-    snprintf(text, size, "%s: %lld of %lld failed (%lld left out); worst %s: %.9g, expected %.9g, bound %.3g, error/bound %.4g", check_names[check],
-             (long long)worst->num_failed, (long long)worst->num_checked, (long long)worst->num_left_out, place, worst->got, worst->expected,
-             worst->bound, worst->ratio);
+    snprintf(text, size, "%s: %lld of %lld failed (%lld left out); worst %s: %.9g, expected %.9g, bound %.3g, error/bound %.4g",
+             check_names[check], (long long)worst->num_failed, (long long)worst->num_checked, (long long)worst->num_left_out, place,
+             worst->got, worst->expected, worst->bound, worst->ratio);
 }

@@ -1,10 +1,10 @@
 /*
- * Oracle 2: the rounding points of docs/numerics.md, one by one, with products summed in double. Differs from a correct backend only where an fp32 sum
- * falls on the other side of a rounding boundary.
+ * Oracle 2: the rounding points of docs/numerics.md, one by one, with products summed in double. Differs from a correct backend only where
+ * an fp32 sum falls on the other side of a rounding boundary.
  *
- * Bounds. dw: 2^-7 * sqrt(sum (dh*h)^2). A weight gradient, sum over n rows of a_r * b_r: 2^-7 * sqrt(sum (a*b)^2) + (n + 2) * 2^-24 * sum |a*b|,
- * so each gradient takes three products: of the operands, of their squares, of their magnitudes. In add mode the existing value is one more term
- * of the sum of magnitudes.
+ * Bounds. dw: 2^-7 * sqrt(sum (dh*h)^2). A weight gradient, sum over n rows of a_r * b_r: 2^-7 * sqrt(sum (a*b)^2) + (n + 2) * 2^-24 * sum
+ * |a*b|, so each gradient takes three products: of the operands, of their squares, of their magnitudes. In add mode the existing value is
+ * one more term of the sum of magnitudes.
  */
 #include "ref/oracle.h"
 
@@ -31,11 +31,11 @@ struct run {
 };
 
 struct scratch {
-    double *x, *dy, *row;              /* [rows, H] */
-    double *g, *u, *h, *dh, *wh;       /* [rows, width] */
-    double *a, *b;                     /* [rows, max(H, width)] squares and magnitudes */
-    double *squares;                   /* [width, H] */
-    double *gate, *up, *down;          /* [width, H] weights of the expert at hand, widened */
+    double *x, *dy, *row;        /* [rows, H] */
+    double *g, *u, *h, *dh, *wh; /* [rows, width] */
+    double *a, *b;               /* [rows, max(H, width)] squares and magnitudes */
+    double *squares;             /* [width, H] */
+    double *gate, *up, *down;    /* [width, H] weights of the expert at hand, widened */
 };
 
 static double to_bf16(double value) { return (double)mok_bf16_to_float(mok_bf16_from_float((float)value)); }
@@ -108,7 +108,8 @@ static void run_elements(const mok_activation *act, const struct run *run, struc
 }
 
 /* grad[m, n] += a[rows, m]^T b[rows, n]; bound[m, n] as at the head of this file. */
-static void add_gradient(int64_t rows, int64_t m, int64_t n, const double *a, const double *b, struct scratch *s, double *grad, double *bound)
+static void add_gradient(int64_t rows, int64_t m, int64_t n, const double *a, const double *b, struct scratch *s, double *grad,
+                         double *bound)
 {
     for (int64_t i = 0; i < m * n; i++) {
         bound[i] = fabs(grad[i]);
@@ -175,9 +176,20 @@ static void run_routed(const struct mok_ref_problem *p, const struct mok_ref_run
 {
     for (int32_t e = 0; e < p->num_experts; e++) {
         int64_t at = (int64_t)e * p->inter * p->hidden, first = runs->first[e];
-        struct run run = {runs->first[e + 1] - first, runs->token + first, runs->route + first, p->w, p->inter,
-                          p->routed.gate + at, p->routed.up + at, p->routed.down + at,
-                          out->row_y, out->row_dx, out->dw, out->dw_bound, at_matrix(out->grads, at), at_matrix(out->grads_bound, at)};
+        struct run run = {runs->first[e + 1] - first,
+                          runs->token + first,
+                          runs->route + first,
+                          p->w,
+                          p->inter,
+                          p->routed.gate + at,
+                          p->routed.up + at,
+                          p->routed.down + at,
+                          out->row_y,
+                          out->row_dx,
+                          out->dw,
+                          out->dw_bound,
+                          at_matrix(out->grads, at),
+                          at_matrix(out->grads_bound, at)};
         run_expert(p, &run, s);
     }
 }
@@ -186,10 +198,20 @@ static void run_shared(const struct mok_ref_problem *p, const int64_t *every_tok
 {
     for (int32_t r = 0; r < p->num_ranks; r++) {
         int64_t at = (int64_t)r * p->shared_inter * p->hidden, first = mok_ref_first_token(p, r);
-        struct run run = {p->tokens[r], every_token + first, every_token + first, p->shared_w, p->shared_inter,
-                          p->shared.gate, p->shared.up, p->shared.down,
-                          out->shared_y, out->shared_dx, out->dshared_w, out->dshared_w_bound,
-                          at_matrix(out->shared_grads, at), at_matrix(out->shared_grads_bound, at)};
+        struct run run = {p->tokens[r],
+                          every_token + first,
+                          every_token + first,
+                          p->shared_w,
+                          p->shared_inter,
+                          p->shared.gate,
+                          p->shared.up,
+                          p->shared.down,
+                          out->shared_y,
+                          out->shared_dx,
+                          out->dshared_w,
+                          out->dshared_w_bound,
+                          at_matrix(out->shared_grads, at),
+                          at_matrix(out->shared_grads_bound, at)};
         run_expert(p, &run, s);
     }
 }
@@ -261,7 +283,8 @@ static void free_scratch(struct scratch *s)
     }
 }
 
-static void run_all(const struct mok_ref_problem *p, const struct mok_ref_runs *runs, int64_t *every_token, struct scratch *s, struct mok_ref_rounded *out)
+static void run_all(const struct mok_ref_problem *p, const struct mok_ref_runs *runs, int64_t *every_token, struct scratch *s,
+                    struct mok_ref_rounded *out)
 {
     start_from(&out->grads, &p->start, (int64_t)p->num_experts * p->inter * p->hidden);
     run_routed(p, runs, s, out);

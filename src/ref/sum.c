@@ -20,7 +20,8 @@ void mok_ref_sum_y(const struct mok_ref_problem *problem, const mok_bf16 *slots,
     }
 }
 
-void mok_ref_sum_dx(const struct mok_ref_problem *problem, const mok_bf16 *slots, const mok_bf16 *shared_dx, int64_t token, mok_bf16 *dx_out)
+void mok_ref_sum_dx(const struct mok_ref_problem *problem, const mok_bf16 *slots, const mok_bf16 *shared_dx, int64_t token,
+                    mok_bf16 *dx_out)
 {
     int64_t hidden = problem->hidden;
     for (int64_t j = 0; j < hidden; j++) {
