@@ -9,7 +9,7 @@
  * tile t stands at row (t - first_tile) * 128 of every row-wise buffer. first_tile = 0 and a buffer for all rows is the plain case.
  *
  * Padding rows (behind the expert's real rows in its last tile) are loaded; nothing made from one is stored, except by
- * mok_cuda_dgrad_down_launch, which writes zeros there. mok_cuda_wgrad_launch contracts rows: it needs zeros in both operands
+ * mok_cuda_dgrad_down_launch, which writes zeros. mok_cuda_wgrad_launch contracts rows: it needs zeros in both operands
  * in the padding rows up to the expert's next multiple of 64.
  *
  * Weights and weight gradients are mok_matrices: [El, rows, cols] with an expert stride and a row stride; base 16-byte aligned, strides
@@ -45,6 +45,7 @@ struct mok_gemm_rows {
 struct mok_gemm_launch {
     int32_t num_ctas;      /* CTAs to use (one a SM); 0 = all SMs */
     int32_t wait_limit_ms; /* longest wait of one barrier inside the kernel; 0 = 10 000 */
+    int32_t row_group;     /* row tiles that take their turn at one column tile before the next (order only, no bits); 0 = automatic */
 };
 
 /* 1. g = bf16(x Wg^T), u = bf16(x Wu^T), h = bf16(act(g, u)). */
@@ -80,8 +81,8 @@ struct mok_dgrad_down_args {
     mok_matrices down;         /* [El, H, I] bf16, in */
     const void *g, *u;         /* [buffer_rows, I] bf16, in */
     const float *w;            /* [buffer_rows] fp32, in: router weight of each row; not read for padding rows */
-    void *dg, *du;             /* [buffer_rows, I] bf16, out; may be g and u themselves. Zeros in padding rows */
-    void *wh;                  /* [buffer_rows, I] bf16, out. Zeros in padding rows */
+    void *dg, *du;             /* [buffer_rows, I] bf16, out; may be g and u themselves. Zeros in padding rows, to the next multiple of 64 at least */
+    void *wh;                  /* [buffer_rows, I] bf16, out. Zeros as above */
     float *dw_partial;         /* [buffer_rows, mok_plan_num_tiles(I, tiles.dgrad_down)] fp32, out: sum over the tile's I columns of dh * h;
                                   dw is their sum in tile order. Padding rows are not written */
 };

@@ -24,10 +24,10 @@ MOK_HD struct mok_tiles mok_plan_tiles_cpu(const struct mok_dims *dims)
     return tiles;
 }
 
-/* Hopper: 128 gate + 128 up columns in a 128 x 256 tile; 256 columns elsewhere; D at 128 because its epilogue holds six operands. */
+/* Hopper: 128 x 256 tiles everywhere; gate+up holds 128 gate and 128 up columns. */
 MOK_HD struct mok_tiles mok_plan_tiles_cuda(const struct mok_dims *dims)
 {
-    struct mok_tiles tiles = {128, 256, 128, 256, 128, 256};
+    struct mok_tiles tiles = {128, 256, 256, 256, 128, 256};
     (void)dims;
     return tiles;
 }

@@ -1,0 +1,111 @@
+/*
+ * What the GEMM kernels take: one struct a kernel, filled by gemm_launch.c, read by the kernels. Maps are TMA descriptors (tensor_map.h): they
+ * carry base, shape and strides, so that loads outside a tensor give zeros and stores outside are dropped.
+ */
+#ifndef MOK_CUDA_GEMM_ARGS_H
+#define MOK_CUDA_GEMM_ARGS_H
+
+#include <cuda.h>
+#include <stddef.h>
+
+#include "cuda/gemm.h"
+
+/* Where a kernel finds its tiles. */
+struct mok_gemm_walk {
+    struct mok_gemm_rows rows;
+    int32_t window_tiles; /* row tiles of the buffers */
+    int32_t num_cols;     /* column tiles of the output (weight gradients: of one matrix) */
+    int32_t row_group;    /* row tiles that take their turn at one column tile before the next: order for cache reuse */
+};
+
+/* A bf16 matrix of rows x cols that is written 64 x 64 at a time. */
+struct mok_gemm_out {
+    CUtensorMap map; /* box 64 x 64 */
+    void *base;      /* the same matrix, for tiles with padding rows */
+    int64_t cols;
+};
+
+struct mok_gemm_activation {
+    float limit;
+    float alpha;
+    float minus_alpha_log2e; /* exp(-alpha z) = 2^(minus_alpha_log2e z) */
+    float up_offset;
+};
+
+struct mok_gate_up_kernel_args {
+    CUtensorMap x;        /* [rows, H], box 64 x 128 */
+    CUtensorMap gate, up; /* [El, I, H], box 64 x 128 x 1 */
+    struct mok_gemm_out h, g, u;
+    struct mok_gemm_walk walk;
+    struct mok_gemm_activation activation;
+    uint64_t wait_limit_ns;
+    int64_t keep_rows;
+    int32_t num_steps; /* H / 64, rounded up */
+    int32_t store_h;
+};
+
+struct mok_down_kernel_args {
+    CUtensorMap h;    /* [rows, I], box 64 x 128 */
+    CUtensorMap down; /* [El, H, I], box 64 x 128 x 1 */
+    struct mok_gemm_out y;
+    struct mok_gemm_walk walk;
+    uint64_t wait_limit_ns;
+    int32_t num_steps; /* I / 64, rounded up */
+};
+
+struct mok_dgrad_down_kernel_args {
+    CUtensorMap dy;   /* [rows, H], box 64 x 128 */
+    CUtensorMap down; /* [El, H, I], box 64 (I) x 64 (H) x 1 */
+    CUtensorMap g, u; /* [rows, I], box 64 x 128 */
+    struct mok_gemm_out dg, du, wh;
+    struct mok_gemm_walk walk;
+    struct mok_gemm_activation activation;
+    uint64_t wait_limit_ns;
+    const float *w;    /* [rows] */
+    float *dw_partial; /* [rows, num_cols] */
+    int32_t num_steps; /* H / 64, rounded up */
+};
+
+struct mok_dgrad_gate_up_kernel_args {
+    CUtensorMap dg, du;   /* [rows, I], box 64 x 128 */
+    CUtensorMap gate, up; /* [El, I, H], box 64 (H) x 64 (I) x 1 */
+    struct mok_gemm_out dx;
+    struct mok_gemm_walk walk;
+    uint64_t wait_limit_ns;
+    int32_t half_steps; /* I / 64, rounded up: steps of dg with Wg, then as many of du with Wu */
+};
+
+struct mok_wgrad_kernel_args {
+    CUtensorMap a[2]; /* [rows, out], box 64 x 64 */
+    CUtensorMap b;    /* [rows, in], box 64 x 64 */
+    struct mok_gemm_walk walk;
+    mok_matrices grad[2];
+    const float *carry_in[2];
+    float *carry_out[2];
+    uint64_t wait_limit_ns;
+    int32_t num_parts, out, in;
+    int32_t out_tiles; /* of one part */
+    int32_t bf16;      /* 1: gradients are bf16, 0: fp32 */
+    int32_t add;
+};
+
+/* A kernel as the host launches it. */
+struct mok_gemm_kernel {
+    const void *function;
+    int32_t cluster; /* CTAs of a cluster */
+    int32_t threads;
+    size_t shared_bytes;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+struct mok_gemm_kernel mok_cuda_gate_up_kernel(void);
+struct mok_gemm_kernel mok_cuda_down_kernel(void);
+struct mok_gemm_kernel mok_cuda_dgrad_down_kernel(void);
+struct mok_gemm_kernel mok_cuda_dgrad_gate_up_kernel(void);
+struct mok_gemm_kernel mok_cuda_wgrad_kernel(void);
+#ifdef __cplusplus
+}
+#endif
+#endif

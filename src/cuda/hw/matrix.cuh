@@ -1,0 +1,24 @@
+/*
+ * 8x8 matrices of 16-bit values between registers and shared memory: one instruction a function. Lane l gives the address of row l % 8 of matrix l / 8
+ * (16 bytes, aligned); register m of lane l holds elements 2*(l%4), 2*(l%4)+1 of row l/4 of matrix m, as in a wgmma accumulator.
+ */
+#ifndef MOK_CUDA_HW_MATRIX_CUH
+#define MOK_CUDA_HW_MATRIX_CUH
+
+#include "cuda/hw/address.cuh"
+
+MOK_DEVICE void mok_hw_store_matrix_x4(uint32_t address, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+
+MOK_DEVICE void mok_hw_load_matrix_x4(uint32_t address, uint32_t *m0, uint32_t *m1, uint32_t *m2, uint32_t *m3)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared::cta.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(*m0), "=r"(*m1), "=r"(*m2), "=r"(*m3)
+                 : "r"(address)
+                 : "memory");
+}
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * Barriers among threads, register budgets and proxy fences: one instruction a function, the scope in its name.
+ */
+#ifndef MOK_CUDA_HW_SYNC_CUH
+#define MOK_CUDA_HW_SYNC_CUH
+
+#include "cuda/hw/address.cuh"
+
+/* Named barrier 1..15 of `threads` threads of this CTA (0 is __syncthreads). */
+MOK_DEVICE void mok_hw_barrier_cta(uint32_t name, uint32_t threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+MOK_DEVICE void mok_hw_cluster_arrive(void) { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+MOK_DEVICE void mok_hw_cluster_wait(void) { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+/* Shared memory written by ordinary stores, next read by TMA or wgmma: each writer fences, then a barrier. */
+MOK_DEVICE void mok_hw_fence_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* Registers a thread of the calling warpgroup may use from here on. Takes effect in all four warps; a multiple of 8. */
+#define MOK_HW_REGISTERS_UP(count) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)(count)))
+#define MOK_HW_REGISTERS_DOWN(count) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)(count)))
+
+#endif
