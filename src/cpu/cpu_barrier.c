@@ -1,0 +1,98 @@
+/*
+ * Barriers between ranks: one word per (barrier, source rank) in every rank's region, written by the source alone, only growing, compared by signed
+ * difference. The epoch is this rank's own count of schedules or passes (protocol.md section 1).
+ */
+#include "base/status.h"
+#include "cpu/cpu.h"
+
+static int64_t barrier_off(const struct mok_region *region, int32_t barrier)
+{
+    switch (barrier) {
+    case MOK_CPU_SCHED: return region->sched;
+    case MOK_CPU_ENTRY: return region->entry;
+    default: return region->exit;
+    }
+}
+
+static mok_cpu_word *words_of(struct mok_peer *peer, int32_t rank, int64_t offset) { return (mok_cpu_word *)(peer->base[rank] + offset); }
+
+int32_t mok_cpu_barrier_site(int32_t barrier)
+{
+    switch (barrier) {
+    case MOK_CPU_SCHED: return MOK_SITE_SCHED_BARRIER;
+    case MOK_CPU_ENTRY: return MOK_SITE_ENTRY_BARRIER;
+    default: return MOK_SITE_EXIT_BARRIER;
+    }
+}
+
+void mok_cpu_arrive(struct mok_pass_group *group, int32_t barrier, uint32_t epoch)
+{
+    const struct mok_dims *dims = &group->setup.dims;
+    int64_t offset = barrier_off(&group->setup.region, barrier);
+    for (int32_t i = 1; i <= dims->num_ranks; i++) {
+        int32_t rank = (dims->rank + i) % dims->num_ranks;
+        atomic_store_explicit(words_of(group->peer, rank, offset) + dims->rank, epoch, memory_order_release);
+    }
+}
+
+int32_t mok_cpu_missing_rank(const struct mok_pass_group *group, int32_t barrier, uint32_t epoch, uint32_t *seen_out)
+{
+    const struct mok_dims *dims = &group->setup.dims;
+    mok_cpu_word *words = words_of(group->peer, dims->rank, barrier_off(&group->setup.region, barrier));
+    for (int32_t source = 0; source < dims->num_ranks; source++) {
+        *seen_out = atomic_load_explicit(words + source, memory_order_acquire);
+        if ((int32_t)(*seen_out - epoch) < 0) {
+            return source;
+        }
+    }
+    return -1;
+}
+
+int mok_cpu_wait_barrier(struct mok_cpu_worker *worker, int32_t barrier, uint32_t epoch)
+{
+    struct mok_pass_group *group = worker->group;
+    uint32_t seen;
+    int32_t missing = mok_cpu_missing_rank(group, barrier, epoch, &seen);
+    if (missing < 0) {
+        return 1;
+    }
+    struct mok_cpu_waiting waiting = mok_cpu_wait_begin(worker, mok_cpu_barrier_site(barrier), missing, epoch);
+    while (missing >= 0) {
+        waiting.index = missing;
+        if (!mok_cpu_wait_again(&waiting, seen)) {
+            return 0;
+        }
+        missing = mok_cpu_missing_rank(group, barrier, epoch, &seen);
+    }
+    mok_cpu_wait_end(&waiting);
+    return 1;
+}
+
+void mok_cpu_say_left(struct mok_peer *peer, const struct mok_region *region)
+{
+    for (int32_t rank = 0; rank < peer->num_ranks; rank++) {
+        atomic_store_explicit(words_of(peer, rank, region->left) + peer->rank, 1, memory_order_release);
+    }
+}
+
+/* Short when the group is dead: a peer that gave up leaves soon, and one that is gone never will. */
+mok_status mok_cpu_wait_left(struct mok_pass_group *group)
+{
+    const struct mok_pass_setup *setup = &group->setup;
+    mok_cpu_word *words = words_of(group->peer, setup->dims.rank, setup->region.left);
+    int64_t begin = mok_trace_now_ns();
+    uint32_t polls = 0;
+    for (int32_t rank = 0; rank < setup->dims.num_ranks;) {
+        if (atomic_load_explicit(words + rank, memory_order_acquire) != 0) {
+            rank++;
+            continue;
+        }
+        int64_t limit = mok_cpu_is_aborted(group) ? mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns) : setup->peer_timeout_ns;
+        if (mok_trace_now_ns() - begin > limit) {
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: rank %d did not leave the group within %lld ms; peer-visible memory is kept",
+                                 setup->dims.rank, rank, (long long)(limit / 1000000));
+        }
+        mok_cpu_relax(polls++);
+    }
+    return MOK_OK;
+}
