@@ -1,0 +1,468 @@
+/*
+ * A rank of a group on its GPU: creation, calls, state, leaving (protocol.md sections 1 and 6).
+ *
+ * Creation: meet (who is on which GPU) -> peer access -> memory -> addresses and words -> load every kernel. Nothing here touches a default
+ * stream, which would wait for kernels of other ranks that wait for us.
+ * Leaving: own work is done -> `left` word to every peer -> every peer's `left` word is here -> memory goes. Each wait is bounded.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "cuda/device.h"
+#include "cuda/rank_memory.h"
+#include "pass/site.h"
+
+enum { ELEMENT_THREADS = 256, ELEMENT_BLOCKS = 8 /* of an SM */ };
+
+/* What ranks tell each other first. */
+struct hello {
+    char uuid[16]; /* of the GPU */
+    int64_t process;
+    char host[64]; /* boot id and name: processes with one number on two hosts are two */
+    int32_t device;
+    int32_t is_known; /* 0: this rank could not find out, and fails by itself */
+};
+
+/* ---- creation --------------------------------------------------------------------------------------------------------------- */
+
+static void say_hello(const struct mok_pass_setup *setup, struct hello *hello)
+{
+    struct cudaDeviceProp properties;
+    memset(hello, 0, sizeof *hello);
+    hello->process = getpid();
+    hello->device = setup->device;
+    gethostname(hello->host, sizeof hello->host - 1);
+    if (cudaGetDeviceProperties(&properties, setup->device) == cudaSuccess) {
+        memcpy(hello->uuid, properties.uuid.bytes, sizeof hello->uuid);
+        hello->is_known = 1;
+    }
+    (void)cudaGetLastError();
+}
+
+/* Loads from the GPUs of the other ranks of this process. Between processes the peer has mapped the memory itself. */
+static mok_status enable_peers(const struct mok_pass_group *group, const struct hello *all)
+{
+    int32_t rank = group->setup.dims.rank;
+    for (int32_t r = 0; r < group->setup.dims.num_ranks; r++) {
+        int is_same_process = all[r].process == all[rank].process && strcmp(all[r].host, all[rank].host) == 0;
+        if (!is_same_process || all[r].device == group->device) {
+            continue;
+        }
+        int can = 0;
+        MOK_TRY(mok_cuda_check(cudaDeviceCanAccessPeer(&can, group->device, all[r].device), "question for peer access"));
+        if (!can) {
+            return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %" PRId32 " on device %" PRId32 " cannot load from the memory of rank %" PRId32
+                                 " on device %" PRId32 ": no peer access between the two", rank, group->device, r, all[r].device);
+        }
+        cudaError_t error = cudaDeviceEnablePeerAccess(all[r].device, 0);
+        if (error != cudaErrorPeerAccessAlreadyEnabled) {
+            MOK_TRY(mok_cuda_check(error, "peer access"));
+        }
+        (void)cudaGetLastError();
+    }
+    return MOK_OK;
+}
+
+/* Collective in its first step, so that a rank that fails later leaves no one waiting. */
+static mok_status meet(struct mok_pass_group *group)
+{
+    const struct mok_pass_setup *setup = &group->setup;
+    int32_t num_ranks = setup->dims.num_ranks;
+    struct hello mine, *all = calloc((size_t)num_ranks, sizeof *all);
+    if (all == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "no memory to meet %" PRId32 " ranks", num_ranks);
+    }
+    say_hello(setup, &mine);
+    mok_status status = group->peer->ops->allgather(group->peer, &mine, sizeof mine, all);
+    if (status == MOK_OK && !mine.is_known) {
+        status = mok_base_fail(MOK_ERR_DEVICE, "properties of device %" PRId32 " cannot be read", setup->device);
+    }
+    if (status == MOK_OK) {
+        for (int32_t r = 0; r < num_ranks; r++) {
+            group->ranks_here += memcmp(all[r].uuid, mine.uuid, sizeof mine.uuid) == 0;
+        }
+        status = enable_peers(group, all);
+    }
+    free(all);
+    return status;
+}
+
+/* Ranks that share a GPU share its SMs. */
+static void share_sms(struct mok_pass_group *group)
+{
+    group->move_ctas = (int32_t)mok_max64(group->setup.comm_workers / group->ranks_here, 1);
+    group->gemm_ctas = (int32_t)mok_max64(group->setup.compute_workers / group->ranks_here, 1);
+}
+
+static mok_status make_memory(struct mok_pass_group *group)
+{
+    const struct mok_cuda_layout *layout = &group->layout;
+    size_t words = ((size_t)group->setup.dims.num_ranks + (size_t)group->setup.num_local) * 8;
+    group->staging_bytes = words + 4096;
+    group->ring = mok_cuda_alloc(group->device, (size_t)layout->ring_bytes);
+    group->saved_block = mok_cuda_alloc(group->device, (size_t)layout->saved_bytes);
+    group->other = mok_cuda_alloc_zeroed(group->device, (size_t)layout->other_bytes);
+    if (group->ring == NULL || group->saved_block == NULL || group->other == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %" PRId32 ": no device memory for ring %" PRId64 " + saved %" PRId64 " + other %" PRId64 " bytes",
+                             group->setup.dims.rank, layout->ring_bytes, layout->saved_bytes, layout->other_bytes);
+    }
+    MOK_TRY(mok_cuda_check(cudaHostAlloc((void **)&group->record, sizeof *group->record, cudaHostAllocMapped), "pinned host memory"));
+    MOK_TRY(mok_cuda_check(cudaHostAlloc(&group->staging, group->staging_bytes, cudaHostAllocDefault), "pinned host memory"));
+    memset(group->record, 0, sizeof *group->record);
+    group->control = (struct mok_cuda_control *)(group->other + layout->control);
+    return MOK_OK;
+}
+
+/* Addresses of the regions and the constant arrays, into device memory. Waits for its own copies only. */
+static mok_status fill_constants(struct mok_pass_group *group)
+{
+    const struct mok_dims *dims = &group->setup.dims;
+    void *record = NULL;
+    MOK_TRY(mok_cuda_check(cudaHostGetDevicePointer(&record, group->record, 0), "device address of pinned memory"));
+    char **base = (char **)(group->other + group->layout.base);
+    MOK_TRY(mok_cuda_check(cudaMemcpyAsync(base, group->peer->base, (size_t)dims->num_ranks * sizeof *base, cudaMemcpyHostToDevice, group->own_stream),
+                           "copy of the region addresses"));
+    int64_t num_ones = group->setup.num_saved > 0 && dims->shared_inter > 0 ? dims->max_tokens : 0;
+    float *ones = malloc((size_t)num_ones * sizeof *ones + 1);
+    if (ones == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "no memory for %" PRId64 " weights", num_ones);
+    }
+    for (int64_t i = 0; i < num_ones; i++) {
+        ones[i] = 1.0f;
+    }
+    mok_status status = mok_cuda_check(cudaMemcpyAsync(group->other + group->layout.ones, ones, (size_t)num_ones * sizeof *ones,
+                                                       cudaMemcpyHostToDevice, group->own_stream), "copy of constants");
+    if (status == MOK_OK) {
+        status = mok_cuda_check(cudaStreamSynchronize(group->own_stream), "copy of constants");
+    }
+    free(ones);
+    group->watch = (struct mok_cuda_watch){
+        .base = base,
+        .control = group->control,
+        .record = record,
+        .abort_off = group->setup.region.abort,
+        .peer_limit_ns = (uint64_t)group->setup.peer_timeout_ns,
+        .local_limit_ns = (uint64_t)group->setup.local_timeout_ns,
+        .rank = dims->rank,
+        .num_ranks = dims->num_ranks,
+    };
+    return status;
+}
+
+static mok_status make_saved(struct mok_pass_group *group)
+{
+    const struct mok_cuda_layout *layout = &group->layout;
+    group->saved = calloc((size_t)group->setup.num_saved + 1, sizeof *group->saved);
+    if (group->saved == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "no memory for %" PRId32 " saved objects", group->setup.num_saved);
+    }
+    for (int32_t i = 0; i < group->setup.num_saved; i++) {
+        struct mok_pass_saved *saved = &group->saved[i];
+        char *block = group->saved_block + i * layout->saved_stride;
+        saved->group = group;
+        saved->x_off = group->setup.region.saved_x + i * group->setup.region.saved_x_stride;
+        saved->own_x = group->peer->base[group->setup.dims.rank] + saved->x_off;
+        saved->x = block + layout->saved_x;
+        saved->g = block + layout->saved_g;
+        saved->u = block + layout->saved_u;
+        saved->shared_g = layout->shared_remade ? NULL : block + layout->saved_shared_g;
+        saved->shared_u = layout->shared_remade ? NULL : block + layout->saved_shared_u;
+    }
+    return MOK_OK;
+}
+
+static mok_status fill_group(struct mok_pass_group *group)
+{
+    MOK_TRY(meet(group));
+    share_sms(group);
+    int low = 0, high = 0;
+    MOK_TRY(mok_cuda_check(cudaDeviceGetStreamPriorityRange(&low, &high), "stream priorities"));
+    MOK_TRY(mok_cuda_check(cudaStreamCreateWithPriority(&group->own_stream, cudaStreamNonBlocking, high), "stream of the group"));
+    MOK_TRY(mok_cuda_check(cudaEventCreateWithFlags(&group->last_done, cudaEventDisableTiming), "event of the group"));
+    MOK_TRY(make_memory(group));
+    MOK_TRY(fill_constants(group));
+    MOK_TRY(make_saved(group));
+    MOK_TRY(mok_cuda_load_kernels());
+    return mok_cuda_gemm_prepare();
+}
+
+/* Frees all that there is. */
+static void free_group(struct mok_pass_group *group)
+{
+    mok_cuda_free_schedules(group);
+    mok_cuda_free(group->device, group->ring);
+    mok_cuda_free(group->device, group->saved_block);
+    mok_cuda_free(group->device, group->other);
+    mok_cuda_free(group->device, group->events);
+    (void)cudaFreeHost(group->record);
+    (void)cudaFreeHost(group->staging);
+    if (group->own_stream != NULL) {
+        (void)cudaStreamDestroy(group->own_stream);
+    }
+    if (group->last_done != NULL) {
+        (void)cudaEventDestroy(group->last_done);
+    }
+    free(group->saved);
+    free(group);
+}
+
+mok_status mok_cuda_create(const struct mok_pass_setup *setup, struct mok_peer *peer, struct mok_pass_group **group_out)
+{
+    int32_t before = 0;
+    struct mok_pass_group *group = calloc(1, sizeof *group);
+    if (group == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "no memory for a group");
+    }
+    group->setup = *setup;
+    group->peer = peer;
+    group->device = setup->device;
+    group->layout = mok_cuda_plan_layout(setup);
+    mok_status status = mok_cuda_enter_device(group->device, &before);
+    if (status == MOK_OK) {
+        status = fill_group(group);
+    }
+    if (status != MOK_OK) {
+        free_group(group);
+    } else {
+        *group_out = group;
+    }
+    mok_cuda_leave_device(setup->device, before);
+    return status;
+}
+
+/* ---- state ------------------------------------------------------------------------------------------------------------------ */
+
+static mok_status status_now(const struct mok_pass_group *group)
+{
+    return (mok_status)__atomic_load_n(&group->record->status, __ATOMIC_ACQUIRE);
+}
+
+/* A fault that the host found. The first one stands. */
+static void record_on_host(struct mok_pass_group *group, mok_status status)
+{
+    int32_t none = MOK_OK;
+    group->record->rank = status == MOK_ERR_ABORTED ? -1 : group->setup.dims.rank;
+    __atomic_compare_exchange_n(&group->record->status, &none, (int32_t)status, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+mok_status mok_cuda_state(struct mok_pass_group *group, mok_group_state *state_out)
+{
+    const volatile struct mok_cuda_record *record = group->record;
+    mok_status status = status_now(group);
+    state_out->bad_ids = record->bad_ids;
+    state_out->passes_done = record->passes_done;
+    memset(&state_out->fault, 0, sizeof state_out->fault);
+    if (status != MOK_OK) {
+        state_out->fault.status = status;
+        state_out->fault.site = record->site;
+        state_out->fault.rank = record->rank;
+        state_out->fault.block = record->block;
+        state_out->fault.index = record->index;
+        state_out->fault.expected = record->expected;
+        state_out->fault.seen = record->seen;
+    }
+    return status;
+}
+
+static mok_status check_alive(const struct mok_pass_group *group)
+{
+    mok_status status = status_now(group);
+    if (status == MOK_OK) {
+        return MOK_OK;
+    }
+    return mok_base_fail(status, "rank %" PRId32 ": the group is dead (%s)", group->setup.dims.rank, mok_status_name(status));
+}
+
+/* Writes a word of every region, without waiting for the group's work. */
+static mok_status raise(struct mok_pass_group *group, int64_t word_off, uint32_t value)
+{
+    struct mok_cuda_raise_args args = {.watch = group->watch, .word_off = word_off, .value = value};
+    return mok_cuda_launch(MOK_CUDA_RAISE, 1, (int32_t)mok_min64(group->setup.dims.num_ranks, 256), 0, &args, group->own_stream);
+}
+
+static void abort_with(struct mok_pass_group *group, mok_status status)
+{
+    int32_t before = 0;
+    record_on_host(group, status);
+    if (mok_cuda_enter_device(group->device, &before) == MOK_OK) {
+        (void)raise(group, group->setup.region.abort, 1u + (uint32_t)group->setup.dims.rank);
+        mok_cuda_leave_device(group->device, before);
+    }
+}
+
+void mok_cuda_abort(struct mok_pass_group *group) { abort_with(group, MOK_ERR_ABORTED); }
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------------ */
+
+/* Several ranks on one GPU must not meet on one default stream: the first would wait for what stands behind it. */
+static mok_status check_stream(const struct mok_pass_group *group, mok_stream stream)
+{
+    if (group->ranks_here > 1 && (stream == NULL || (cudaStream_t)stream == cudaStreamLegacy)) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "stream is the default stream: with %" PRId32 " ranks of the group on device %" PRId32
+                             " each needs a stream of its own", group->ranks_here, group->device);
+    }
+    return MOK_OK;
+}
+
+static int is_capturing(mok_stream stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)stream, &capture);
+    (void)cudaGetLastError();
+    return error != cudaSuccess || capture != cudaStreamCaptureStatusNone;
+}
+
+mok_status mok_cuda_begin_call(struct mok_pass_group *group, mok_stream stream, int32_t *before_out)
+{
+    MOK_TRY(check_alive(group));
+    MOK_TRY(check_stream(group, stream));
+    MOK_TRY(mok_cuda_enter_device(group->device, before_out));
+    if (group->has_last && !is_capturing(stream)) {
+        mok_status status = mok_cuda_check(cudaStreamWaitEvent((cudaStream_t)stream, group->last_done, 0), "order of the group's calls");
+        if (status != MOK_OK) {
+            mok_cuda_leave_device(group->device, *before_out);
+            return status;
+        }
+    }
+    return MOK_OK;
+}
+
+mok_status mok_cuda_end_call(struct mok_pass_group *group, mok_stream stream, int32_t before, mok_status status)
+{
+    if (status == MOK_OK && !is_capturing(stream)) {
+        status = mok_cuda_check(cudaEventRecord(group->last_done, (cudaStream_t)stream), "order of the group's calls");
+        group->has_last = status == MOK_OK;
+    }
+    mok_cuda_leave_device(group->device, before);
+    if (status != MOK_OK) {
+        abort_with(group, status);
+    }
+    return status;
+}
+
+/* 1 done, 0 not yet; an error of the device ends the group. */
+static int is_done(struct mok_pass_group *group, cudaError_t query)
+{
+    if (query == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    if (query != cudaSuccess) {
+        (void)mok_cuda_check(query, "work of the group");
+        record_on_host(group, MOK_ERR_DEVICE);
+    }
+    return query == cudaSuccess;
+}
+
+static int64_t deadline_after(int64_t limit_ns)
+{
+    int64_t now = mok_cuda_now_ns();
+    return limit_ns < 0 || limit_ns > INT64_MAX - now ? INT64_MAX : now + limit_ns;
+}
+
+mok_status mok_cuda_wait_stream(struct mok_pass_group *group, mok_stream stream, int64_t timeout_ms)
+{
+    int64_t deadline = deadline_after(timeout_ms < 0 || timeout_ms > INT64_MAX / 1000000 ? -1 : timeout_ms * 1000000);
+    int32_t turns = 0, before = 0;
+    MOK_TRY(mok_cuda_enter_device(group->device, &before));
+    mok_status status = MOK_OK;
+    while (!is_done(group, cudaStreamQuery((cudaStream_t)stream)) && status == MOK_OK) {
+        if (mok_cuda_now_ns() >= deadline) {
+            status = mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": the stream was not done after %" PRId64 " ms; the group is healthy",
+                                   group->setup.dims.rank, timeout_ms);
+        }
+        mok_status failure = check_alive(group);
+        status = failure != MOK_OK ? failure : status;
+        mok_cuda_pause(&turns);
+    }
+    mok_cuda_leave_device(group->device, before);
+    return status == MOK_OK ? check_alive(group) : status;
+}
+
+int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num)
+{
+    int64_t most = (int64_t)group->move_ctas * ELEMENT_BLOCKS;
+    return (int32_t)mok_max64(1, mok_min64(most, mok_ceil_div(num, ELEMENT_THREADS)));
+}
+
+/* ---- leaving ---------------------------------------------------------------------------------------------------------------- */
+
+/* Own work is done, within the limits that its own waits have. */
+static mok_status wait_own_work(struct mok_pass_group *group)
+{
+    int64_t limit = group->setup.peer_timeout_ns > INT64_MAX / 2 ? -1 : group->setup.peer_timeout_ns + group->setup.local_timeout_ns;
+    int64_t deadline = deadline_after(status_now(group) == MOK_OK ? limit : group->setup.local_timeout_ns);
+    int32_t turns = 0;
+    while (group->has_last && !is_done(group, cudaEventQuery(group->last_done))) {
+        if (status_now(group) == MOK_ERR_DEVICE) {
+            return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device reported an error", group->setup.dims.rank);
+        }
+        if (mok_cuda_now_ns() >= deadline) {
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": own work did not end", group->setup.dims.rank);
+        }
+        mok_cuda_pause(&turns);
+    }
+    return MOK_OK;
+}
+
+/* A rank whose `left` word is not here yet; -1 = all are, -2 = the device cannot be asked. */
+static int32_t who_is_here(struct mok_pass_group *group)
+{
+    int32_t num_ranks = group->setup.dims.num_ranks, turns = 0;
+    const char *words = group->peer->base[group->setup.dims.rank] + group->setup.region.left;
+    uint32_t *seen = group->staging;
+    cudaError_t error = cudaMemcpyAsync(seen, words, (size_t)num_ranks * 4, cudaMemcpyDeviceToHost, group->own_stream);
+    while (error == cudaSuccess && (error = cudaStreamQuery(group->own_stream)) == cudaErrorNotReady) {
+        error = cudaSuccess;
+        mok_cuda_pause(&turns);
+    }
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -2;
+    }
+    for (int32_t r = 0; r < num_ranks; r++) {
+        if (seen[r] == 0) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+static mok_status leave_peers(struct mok_pass_group *group)
+{
+    const struct mok_pass_setup *setup = &group->setup;
+    MOK_TRY(raise(group, setup->region.left + setup->dims.rank * 4, 1));
+    /* A dead group has waited already. */
+    int64_t limit = status_now(group) == MOK_OK ? setup->peer_timeout_ns : setup->local_timeout_ns;
+    int64_t deadline = deadline_after(limit);
+    int32_t turns = 0, missing;
+    while ((missing = who_is_here(group)) != -1) {
+        if (missing == -2) {
+            return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device cannot say who has left", setup->dims.rank);
+        }
+        if (mok_cuda_now_ns() >= deadline) {
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": rank %" PRId32 " did not leave within %" PRId64
+                                 " ms; peer-visible memory is kept, because it may still be read", setup->dims.rank, missing, limit / 1000000);
+        }
+        mok_cuda_pause(&turns);
+    }
+    return MOK_OK;
+}
+
+mok_status mok_cuda_destroy(struct mok_pass_group *group)
+{
+    int32_t before = 0, device = group->device;
+    MOK_TRY(mok_cuda_enter_device(device, &before));
+    mok_status status = wait_own_work(group);
+    if (status == MOK_OK) {
+        status = leave_peers(group);
+        free_group(group); /* own work is done: nothing uses this memory; the region is the peer's to keep or free */
+    }
+    mok_cuda_leave_device(device, before);
+    return status;
+}

@@ -1,0 +1,62 @@
+/*
+ * The table of the staged path's kernels: loading all of them at creation, and launching one. See kernel.h.
+ *
+ * Loading. The first launch of a kernel may wait for a kernel that spins, so every kernel is loaded before the first call. The size of each argument
+ * struct as nvcc compiled it is compared with the size as the C compiler sees it.
+ */
+#include "cuda/kernel.h"
+
+#include <cuda_runtime_api.h>
+
+#include "base/status.h"
+#include "cuda/device.h"
+
+struct entry {
+    const char *name;
+    struct mok_cuda_kernel (*get)(void);
+    size_t args_bytes;
+};
+
+static const struct entry table[MOK_CUDA_NUM_KERNELS] = {
+    [MOK_CUDA_COUNT] = {"count_routes", mok_cuda_count_kernel, sizeof(struct mok_cuda_sort_args)},
+    [MOK_CUDA_SCAN] = {"scan_routes", mok_cuda_scan_kernel, sizeof(struct mok_cuda_sort_args)},
+    [MOK_CUDA_SCATTER] = {"scatter_routes", mok_cuda_scatter_kernel, sizeof(struct mok_cuda_sort_args)},
+    [MOK_CUDA_BARRIER] = {"barrier_between_ranks", mok_cuda_barrier_kernel, sizeof(struct mok_cuda_barrier_args)},
+    [MOK_CUDA_OWN] = {"own_rows", mok_cuda_own_kernel, sizeof(struct mok_cuda_own_args)},
+    [MOK_CUDA_ROUTES] = {"find_routes", mok_cuda_routes_kernel, sizeof(struct mok_cuda_own_args)},
+    [MOK_CUDA_PUBLISH] = {"publish", mok_cuda_publish_kernel, sizeof(struct mok_cuda_publish_args)},
+    [MOK_CUDA_PULL] = {"pull_rows", mok_cuda_pull_kernel, sizeof(struct mok_cuda_move_args)},
+    [MOK_CUDA_PUSH] = {"push_rows", mok_cuda_push_kernel, sizeof(struct mok_cuda_move_args)},
+    [MOK_CUDA_SUM_Y] = {"sum_y", mok_cuda_sum_y_kernel, sizeof(struct mok_cuda_sum_y_args)},
+    [MOK_CUDA_SUM_DX] = {"sum_dx", mok_cuda_sum_dx_kernel, sizeof(struct mok_cuda_sum_dx_args)},
+    [MOK_CUDA_RAISE] = {"raise_word", mok_cuda_raise_kernel, sizeof(struct mok_cuda_raise_args)},
+    [MOK_CUDA_STAMP] = {"stamp", mok_cuda_stamp_kernel, sizeof(struct mok_cuda_stamp_args)},
+};
+
+static mok_status load_kernel(const struct entry *entry)
+{
+    struct mok_cuda_kernel kernel = entry->get();
+    struct cudaFuncAttributes attributes;
+    if (kernel.args_bytes != entry->args_bytes) {
+        return mok_base_fail(MOK_ERR_INTERNAL, "kernel %s takes %zu bytes of arguments on the device and %zu on the host", entry->name,
+                             kernel.args_bytes, entry->args_bytes);
+    }
+    MOK_TRY(mok_cuda_check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, MOK_CUDA_MAX_SHARED), entry->name));
+    return mok_cuda_check(cudaFuncGetAttributes(&attributes, kernel.function), entry->name);
+}
+
+mok_status mok_cuda_load_kernels(void)
+{
+    for (int id = 0; id < MOK_CUDA_NUM_KERNELS; id++) {
+        MOK_TRY(load_kernel(&table[id]));
+    }
+    return MOK_OK;
+}
+
+mok_status mok_cuda_launch(enum mok_cuda_kernel_id id, int32_t blocks, int32_t threads, size_t shared_bytes, const void *args, mok_stream stream)
+{
+    struct mok_cuda_kernel kernel = table[id].get();
+    void *params[] = {(void *)(uintptr_t)args};
+    dim3 grid = {(unsigned)blocks, 1, 1}, block = {(unsigned)(kernel.threads > 0 ? kernel.threads : threads), 1, 1};
+    return mok_cuda_check(cudaLaunchKernel(kernel.function, grid, block, params, shared_bytes, (cudaStream_t)stream), table[id].name);
+}

@@ -1,0 +1,99 @@
+/*
+ * Waits on the device that end: each has a limit, a name, and polls this rank's abort word (protocol.md section 6).
+ *
+ * An expired wait writes the record and raises the abort word of every rank. A wait that sees the abort word of its own rank writes the record,
+ * too, so that the host learns of it without asking the device.
+ */
+#ifndef MOK_CUDA_WATCH_CUH
+#define MOK_CUDA_WATCH_CUH
+
+#include "cuda/control.h"
+#include "cuda/hw/scope.cuh"
+#include "pass/site.h"
+
+enum {
+    MOK_WATCH_NAP_NS = 100,
+    MOK_WATCH_STATUS_TIMEOUT = 40, /* MOK_ERR_TIMEOUT, MOK_ERR_ABORTED: checked in kernel.c */
+    MOK_WATCH_STATUS_ABORTED = 41
+};
+
+MOK_DEVICE uint32_t *mok_cuda_word(const struct mok_cuda_watch *watch, int32_t rank, int64_t offset)
+{
+    return (uint32_t *)(watch->base[rank] + offset);
+}
+
+/* 0, or 1 + the rank that raised the abort. */
+MOK_DEVICE uint32_t mok_cuda_abort_word(const struct mok_cuda_watch *watch)
+{
+    return mok_hw_load_relaxed_sys(mok_cuda_word(watch, watch->rank, watch->abort_off));
+}
+
+/* What a wait saw when it gave up. */
+struct mok_cuda_sight {
+    int32_t site;
+    int64_t index;
+    int64_t expected;
+    int64_t seen;
+};
+
+/* Writes the record, once in the life of a group. `rank` is this rank, or -1 when a peer raised the abort. */
+MOK_DEVICE void mok_cuda_record_fault(const struct mok_cuda_watch *watch, int32_t status, int32_t rank, const struct mok_cuda_sight *sight)
+{
+    if (atomicCAS(&watch->control->fault_claim, 0u, 1u) != 0) {
+        return;
+    }
+    volatile struct mok_cuda_record *record = watch->record;
+    record->site = sight->site;
+    record->rank = rank;
+    record->block = (int32_t)blockIdx.x;
+    record->index = sight->index;
+    record->expected = sight->expected;
+    record->seen = sight->seen;
+    mok_hw_fence_sys();
+    record->status = status;
+}
+
+MOK_DEVICE void mok_cuda_raise_abort(const struct mok_cuda_watch *watch)
+{
+    for (int32_t r = 0; r < watch->num_ranks; r++) {
+        mok_hw_store_relaxed_sys(mok_cuda_word(watch, r, watch->abort_off), 1u + (uint32_t)watch->rank);
+    }
+}
+
+/* The limit is over: record, then abort. */
+MOK_DEVICE void mok_cuda_expire(const struct mok_cuda_watch *watch, const struct mok_cuda_sight *sight)
+{
+    mok_cuda_record_fault(watch, MOK_WATCH_STATUS_TIMEOUT, watch->rank, sight);
+    mok_cuda_raise_abort(watch);
+}
+
+/* A peer (or this rank's host) raised the abort: record only. */
+MOK_DEVICE void mok_cuda_give_up(const struct mok_cuda_watch *watch, const struct mok_cuda_sight *sight)
+{
+    mok_cuda_record_fault(watch, MOK_WATCH_STATUS_ABORTED, -1, sight);
+}
+
+/* Waits until a peer's word has reached n, by signed difference: acquire, partner of mok_hw_store_release_sys. 1 = reached. */
+MOK_DEVICE int mok_cuda_wait_word(const struct mok_cuda_watch *watch, const uint32_t *word, uint32_t n, uint64_t limit_ns, int32_t site,
+                                  int32_t source)
+{
+    uint64_t since = mok_hw_time_ns();
+    for (;;) {
+        uint32_t seen = mok_hw_load_acquire_sys(word);
+        if ((int32_t)(seen - n) >= 0) {
+            return 1;
+        }
+        struct mok_cuda_sight sight = {site, source, (int64_t)n, (int64_t)seen};
+        if (mok_cuda_abort_word(watch) != 0) {
+            mok_cuda_give_up(watch, &sight);
+            return 0;
+        }
+        if (mok_hw_time_ns() - since > limit_ns) {
+            mok_cuda_expire(watch, &sight);
+            return 0;
+        }
+        mok_hw_nap(MOK_WATCH_NAP_NS);
+    }
+}
+
+#endif
