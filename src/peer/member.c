@@ -95,23 +95,49 @@ void mok_peer_list_ranks(const uint8_t *is_named, int32_t num_ranks, char *text,
     }
 }
 
-mok_status mok_peer_exchange_offers(struct mok_peer *peer, const struct mok_peer_offer *mine, struct mok_peer_offer *all_out)
+static mok_status refuse_offer(const struct mok_peer *peer, int32_t rank, const struct mok_peer_offer *offer)
 {
-    MOK_TRY(peer->ops->allgather(peer, mine, sizeof *mine, all_out));
+    unsigned long long bytes = offer->bytes;
+    switch (offer->status) {
+    case MOK_ERR_ARGUMENT:
+        return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d has %llu bytes, %llu are needed", rank, (unsigned long long)offer->room, bytes);
+    case MOK_ERR_UNSUPPORTED:
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "peer %s needs regions in host memory, that of rank %d would be on device %d", peer->ops->name,
+                             rank, offer->device);
+    default: return mok_base_fail((mok_status)offer->status, "rank %d has no memory for its region of %llu bytes", rank, bytes);
+    }
+}
+
+static mok_status check_offers(const struct mok_peer *peer, const struct mok_peer_offer *offers)
+{
     for (int32_t r = 0; r < peer->num_ranks; r++) {
-        if (all_out[r].bytes != all_out[0].bytes) {
-            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d wants a region of %llu bytes, rank 0 of %llu", r,
-                                 (unsigned long long)all_out[r].bytes, (unsigned long long)all_out[0].bytes);
+        if (offers[r].bytes != offers[0].bytes) {
+            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d wants a region of %llu bytes, rank 0 of %llu", r, (unsigned long long)offers[r].bytes,
+                                 (unsigned long long)offers[0].bytes);
         }
     }
     for (int32_t r = 0; r < peer->num_ranks; r++) {
-        if (all_out[r].status != MOK_OK) {
-            return mok_base_fail((mok_status)all_out[r].status, "rank %d cannot make its region of %llu bytes available (it has %llu, device %d)", r,
-                                 (unsigned long long)all_out[r].bytes, (unsigned long long)all_out[r].room, all_out[r].device);
+        if (offers[r].status != MOK_OK) {
+            return refuse_offer(peer, r, &offers[r]);
         }
-    }
-    for (int32_t r = 0; r < peer->num_ranks; r++) {
-        peer->device[r] = all_out[r].device;
     }
     return MOK_OK;
+}
+
+mok_status mok_peer_exchange_offers(struct mok_peer *peer, const struct mok_peer_offer *mine)
+{
+    struct mok_peer_offer *offers = malloc((size_t)peer->num_ranks * sizeof *offers);
+    if (offers == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", peer->rank, peer->num_ranks);
+    }
+    mok_status status = peer->ops->allgather(peer, mine, sizeof *mine, offers);
+    if (status == MOK_OK) {
+        status = check_offers(peer, offers);
+    }
+    for (int32_t r = 0; r < peer->num_ranks && status == MOK_OK; r++) {
+        peer->base[r] = (char *)(uintptr_t)offers[r].address;
+        peer->device[r] = offers[r].device;
+    }
+    free(offers);
+    return status;
 }

@@ -23,14 +23,14 @@ void mok_peer_list_ranks(const uint8_t *is_named, int32_t num_ranks, char *text,
 
 /* What each rank says at the end of map. */
 struct mok_peer_offer {
-    uint64_t address; /* of the own region; means something to `threads` only */
+    uint64_t address; /* of the own region, where ranks share an address space, else 0 */
     uint64_t bytes;   /* wanted */
-    uint64_t room;    /* bytes that there are; less than `bytes` = this rank cannot map */
+    uint64_t room;    /* bytes that there are */
     int32_t device;
-    int32_t status;   /* mok_status of a rank that cannot map */
+    int32_t status; /* MOK_OK, or why this rank cannot map: MEMORY, ARGUMENT (less room than bytes), UNSUPPORTED (device memory) */
 };
 
-/* Collective. Exchanges offers; fails on every rank when one rank cannot map or the sizes differ. all_out [num_ranks]. Fills peer->device. */
-mok_status mok_peer_exchange_offers(struct mok_peer *peer, const struct mok_peer_offer *mine, struct mok_peer_offer *all_out);
+/* Collective. Exchanges offers; fails on every rank when one rank cannot map or the sizes differ. Fills peer->base and peer->device. */
+mok_status mok_peer_exchange_offers(struct mok_peer *peer, const struct mok_peer_offer *mine);
 
 #endif

@@ -134,17 +134,21 @@ static void close_meeting(mok_hub *hub, struct meeting *meeting)
 
 enum round_state { ROUND_WAITS, ROUND_COMPLETE, ROUND_BROKEN };
 
-/* Looks who has not entered the round. is_missing_out [num_ranks]. BROKEN: one of them has left and will never come. */
-static enum round_state look_at_round(const mok_hub *hub, const struct meeting *meeting, int64_t round, uint8_t *is_missing_out)
+/* Looks who has not entered the round. BROKEN: somebody who has not has left, and will never come; then only those are named.
+ * is_named_out [num_ranks]. */
+static enum round_state look_at_round(const mok_hub *hub, const struct meeting *meeting, int64_t round, uint8_t *is_named_out)
 {
-    enum round_state state = ROUND_COMPLETE;
+    int32_t num_missing = 0;
+    int32_t num_gone = 0;
     for (int32_t r = 0; r < hub->num_ranks; r++) {
-        is_missing_out[r] = meeting->seats[r].rounds < round;
-        if (is_missing_out[r] && state != ROUND_BROKEN) {
-            state = meeting->seats[r].has_left ? ROUND_BROKEN : ROUND_WAITS;
-        }
+        int is_missing = meeting->seats[r].rounds < round;
+        num_missing += is_missing;
+        num_gone += is_missing && meeting->seats[r].has_left;
     }
-    return state;
+    for (int32_t r = 0; r < hub->num_ranks; r++) {
+        is_named_out[r] = meeting->seats[r].rounds < round && (num_gone == 0 || meeting->seats[r].has_left);
+    }
+    return num_gone > 0 ? ROUND_BROKEN : num_missing > 0 ? ROUND_WAITS : ROUND_COMPLETE;
 }
 
 static void fail_meeting(mok_hub *hub, struct meeting *meeting, mok_status failure, const char *reason)
@@ -156,7 +160,7 @@ static void fail_meeting(mok_hub *hub, struct meeting *meeting, mok_status failu
 }
 
 /* Blocks until all have entered the round, the meeting has failed, or the peer's limit is over (which fails the meeting). */
-static void wait_for_round(struct threads_peer *self, int64_t round, uint8_t *is_missing)
+static void wait_for_round(struct threads_peer *self, int64_t round, uint8_t *is_named)
 {
     struct meeting *meeting = self->meeting;
     int64_t deadline = mok_peer_deadline_ns(self->peer.timeout_ms);
@@ -164,11 +168,11 @@ static void wait_for_round(struct threads_peer *self, int64_t round, uint8_t *is
     char list[128];
     char reason[256];
     for (;;) {
-        enum round_state state = look_at_round(self->hub, meeting, round, is_missing);
+        enum round_state state = look_at_round(self->hub, meeting, round, is_named);
         if (state == ROUND_COMPLETE || meeting->failure != MOK_OK) {
             return;
         }
-        mok_peer_list_ranks(is_missing, self->hub->num_ranks, list, sizeof list);
+        mok_peer_list_ranks(is_named, self->hub->num_ranks, list, sizeof list);
         if (state == ROUND_BROKEN) {
             snprintf(reason, sizeof reason, "%s of %d left during the creation of the group", list, self->hub->num_ranks);
             fail_meeting(self->hub, meeting, MOK_ERR_ABORTED, reason);
@@ -183,7 +187,7 @@ static void wait_for_round(struct threads_peer *self, int64_t round, uint8_t *is
 }
 
 /* One round, with the lock held. bytes_out [num_ranks]: what each rank gave. all_out may be NULL. */
-static void run_round(struct threads_peer *self, const void *mine, size_t bytes, void *all_out, size_t *bytes_out, uint8_t *is_missing)
+static void run_round(struct threads_peer *self, const void *mine, size_t bytes, void *all_out, size_t *bytes_out, uint8_t *is_named)
 {
     struct meeting *meeting = self->meeting;
     struct seat *seat = &meeting->seats[self->peer.rank];
@@ -196,7 +200,7 @@ static void run_round(struct threads_peer *self, const void *mine, size_t bytes,
         memcpy(seat->data[round & 1], mine, bytes);
     }
     pthread_cond_broadcast(&self->hub->changed);
-    wait_for_round(self, round, is_missing);
+    wait_for_round(self, round, is_named);
     if (meeting->failure != MOK_OK) {
         return;
     }
@@ -221,9 +225,9 @@ static mok_status threads_allgather(struct mok_peer *peer, const void *mine, siz
     if (bytes_of == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to meet %d ranks", peer->rank, peer->num_ranks);
     }
-    uint8_t *is_missing = (uint8_t *)(bytes_of + peer->num_ranks);
+    uint8_t *is_named = (uint8_t *)(bytes_of + peer->num_ranks);
     pthread_mutex_lock(&self->hub->lock);
-    run_round(self, mine, bytes, all_out, bytes_of, is_missing);
+    run_round(self, mine, bytes, all_out, bytes_of, is_named);
     mok_status failure = self->meeting->failure;
     pthread_mutex_unlock(&self->hub->lock);
     if (failure != MOK_OK) {
@@ -336,33 +340,17 @@ static mok_status threads_map(struct mok_peer *peer, size_t bytes, const struct 
     struct mok_peer_offer mine = {.address = (uintptr_t)region, .bytes = bytes, .room = bytes, .device = memory->device};
     if (region == NULL) {
         mine.status = MOK_ERR_MEMORY;
-        mine.room = 0;
     }
-    mok_status status = MOK_ERR_MEMORY;
-    struct mok_peer_offer *all = malloc((size_t)peer->num_ranks * sizeof *all);
-    if (all == NULL) {
-        mok_base_fail(status, "rank %d: no memory for the addresses of %d ranks", peer->rank, peer->num_ranks);
-        goto err_region;
-    }
-    status = mok_peer_exchange_offers(peer, &mine, all);
+    mok_status status = mok_peer_exchange_offers(peer, &mine);
     if (status != MOK_OK) {
-        goto err_all;
+        if (region != NULL) {
+            memory->free(memory->context, region);
+        }
+        return status;
     }
-    for (int32_t r = 0; r < peer->num_ranks; r++) {
-        peer->base[r] = (char *)(uintptr_t)all[r].address;
-    }
-    free(all);
     peer->bytes = bytes;
     self->memory = *memory;
     return MOK_OK;
-
-err_all:
-    free(all);
-err_region:
-    if (region != NULL) {
-        memory->free(memory->context, region);
-    }
-    return status;
 }
 
 static void threads_unmap(struct mok_peer *peer, int keep)

@@ -4,40 +4,14 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
-#include "peer/member.h"
-
-enum { MAX_RANKS = 8, REGION_BYTES = 70000 };
-
-static atomic_int num_regions; /* allocated and not freed */
-
-static void *alloc_region(void *context, size_t bytes)
-{
-    (void)context;
-    size_t rounded = (bytes + 255) / 256 * 256;
-    void *region = aligned_alloc(256, rounded);
-    if (region != NULL) {
-        memset(region, 0, rounded);
-        atomic_fetch_add(&num_regions, 1);
-    }
-    return region;
-}
-
-static void free_region(void *context, void *region)
-{
-    (void)context;
-    atomic_fetch_sub(&num_regions, 1);
-    free(region);
-}
+#include "test_peer_use.h"
 
 static void *alloc_nothing(void *context, size_t bytes)
 {
@@ -46,7 +20,6 @@ static void *alloc_nothing(void *context, size_t bytes)
     return NULL;
 }
 
-static const struct mok_peer_memory host_memory = {.alloc = alloc_region, .free = free_region, .device = -1};
 static const struct mok_peer_memory no_memory = {.alloc = alloc_nothing, .free = free_region, .device = -1};
 
 /* One rank of a test. Threads must not call cmocka's asserts: they record, the main thread asserts. */
@@ -63,50 +36,6 @@ struct member {
     char error[512];
 };
 
-static void nap(int32_t ms)
-{
-    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
-
-static int64_t fingerprint(int32_t rank, int32_t round) { return ((int64_t)rank << 32) * 7 + round * 1000003; }
-
-/* A few exchanges, then a map, then each rank writes into the regions of all others and all look. */
-static mok_status use_peer(struct member *member, struct mok_peer *peer)
-{
-    int32_t num_ranks = peer->num_ranks;
-    int64_t all[MAX_RANKS];
-    for (int32_t round = 0; round < 20; round++) {
-        int64_t mine = fingerprint(peer->rank, round);
-        mok_status status = peer->ops->allgather(peer, &mine, sizeof mine, all);
-        if (status != MOK_OK) {
-            return status;
-        }
-        for (int32_t r = 0; r < num_ranks; r++) {
-            member->num_wrong += all[r] != fingerprint(r, round);
-        }
-    }
-    mok_status status = peer->ops->map(peer, member->bytes, member->memory);
-    if (status != MOK_OK) {
-        return status;
-    }
-    for (int32_t r = 0; r < num_ranks; r++) {
-        member->num_wrong += ((uintptr_t)peer->base[r] & 255) != 0 || peer->device[r] != -1;
-        member->num_wrong += peer->base[r][member->bytes - 1 - (size_t)peer->rank] != 0; /* only this rank writes there */
-        peer->base[r][member->bytes - 1 - (size_t)peer->rank] = (char)(peer->rank + 1);
-    }
-    int64_t mine = 0;
-    status = peer->ops->allgather(peer, &mine, sizeof mine, all);
-    for (int32_t r = 0; r < num_ranks; r++) {
-        member->num_wrong += peer->base[peer->rank][member->bytes - 1 - (size_t)r] != r + 1;
-    }
-    if (status == MOK_OK) {
-        status = peer->ops->allgather(peer, &mine, sizeof mine, all); /* all have looked */
-    }
-    peer->ops->unmap(peer, 0);
-    return status;
-}
-
 static void *run_member(void *arg)
 {
     struct member *member = arg;
@@ -116,7 +45,7 @@ static void *run_member(void *arg)
         member->status = mok_peer_threads.join(&member->config, &peer);
         if (member->status == MOK_OK) {
             if (!member->leaves_early) {
-                member->status = use_peer(member, peer);
+                member->status = use_peer(peer, member->bytes, member->memory, &member->num_wrong);
             }
             peer->ops->leave(peer);
         }
@@ -264,7 +193,7 @@ static void test_hub_destroyed_early_lives_until_its_peers_leave(void **state)
     struct mok_peer *peer = NULL;
     assert_int_equal(mok_peer_threads.join(&member.config, &peer), MOK_OK);
     mok_hub_destroy(hub);
-    assert_int_equal(use_peer(&member, peer), MOK_OK);
+    assert_int_equal(use_peer(peer, member.bytes, member.memory, &member.num_wrong), MOK_OK);
     peer->ops->leave(peer);
     assert_int_equal(member.num_wrong, 0);
 }

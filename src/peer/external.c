@@ -1,0 +1,164 @@
+/*
+ * Ranks whose regions the caller made and mapped: threads or processes, host memory. The ranks meet on the boards at the head of the regions.
+ * Nothing is allocated or freed here but the peer itself.
+ *
+ * Regions on a device are refused: the host cannot poll a board there.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "peer/member.h"
+#include "peer/notice.h"
+
+enum { REGION_ALIGN = 256 };
+
+struct external_peer {
+    struct mok_peer peer; /* first, so that a peer is one of these */
+    struct mok_notice notice;
+    char **regions; /* [num_ranks] the caller's, copied */
+    size_t room;    /* bytes of each region */
+};
+
+static mok_status check_bases(const mok_external *external, int32_t num_ranks)
+{
+    for (int32_t r = 0; r < num_ranks; r++) {
+        if (external->bases[r] == NULL) {
+            return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is NULL", r);
+        }
+        if ((uintptr_t)external->bases[r] % REGION_ALIGN != 0) {
+            return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is %p, must be a multiple of %d", r, external->bases[r], REGION_ALIGN);
+        }
+        for (int32_t s = 0; s < r; s++) {
+            uintptr_t low = (uintptr_t)external->bases[s];
+            uintptr_t high = (uintptr_t)external->bases[r];
+            if ((low > high ? low - high : high - low) < external->bytes) {
+                return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] and [%d] are nearer to each other than %zu bytes: their regions overlap", s,
+                                     r, external->bytes);
+            }
+        }
+    }
+    return MOK_OK;
+}
+
+static mok_status check_external(const mok_group_config *config)
+{
+    const mok_external *external = config->external;
+    if (external == NULL) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "external is NULL, but peer is external");
+    }
+    if (external->struct_size < sizeof *external) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "external.struct_size is %zu, must be %zu", external->struct_size, sizeof *external);
+    }
+    if (external->bases == NULL) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases is NULL");
+    }
+    if (config->backend == MOK_BACKEND_CUDA) {
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "peer external needs regions in host memory, backend is cuda");
+    }
+    size_t needed = (size_t)config->num_ranks * MOK_BOARD_BYTES;
+    if (external->bytes < needed) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "external.bytes is %zu, must be at least %zu to meet %d ranks", external->bytes, needed,
+                             config->num_ranks);
+    }
+    return check_bases(external, config->num_ranks);
+}
+
+static mok_status external_allgather(struct mok_peer *peer, const void *mine, size_t bytes, void *all_out)
+{
+    return mok_notice_exchange(&((struct external_peer *)peer)->notice, mine, bytes, all_out);
+}
+
+static void external_leave(struct mok_peer *peer)
+{
+    struct external_peer *self = (struct external_peer *)peer;
+    mok_notice_leave(&self->notice);
+    free(self->regions);
+    mok_peer_fini(peer);
+    free(self);
+}
+
+static mok_status external_join(const mok_group_config *config, struct mok_peer **peer_out)
+{
+    struct external_peer *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
+    }
+    mok_status status = mok_peer_init(&self->peer, &mok_peer_external, config);
+    if (status != MOK_OK) {
+        goto err_self;
+    }
+    status = check_external(config);
+    if (status != MOK_OK) {
+        goto err_init;
+    }
+    self->room = config->external->bytes;
+    self->regions = malloc((size_t)config->num_ranks * sizeof *self->regions);
+    if (self->regions == NULL) {
+        status = mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
+        goto err_init;
+    }
+    memcpy(self->regions, config->external->bases, (size_t)config->num_ranks * sizeof *self->regions);
+    self->notice = (struct mok_notice){
+        .boards = self->regions, .rank = config->rank, .num_ranks = config->num_ranks, .timeout_ms = config->peer_timeout_ms};
+    status = mok_notice_open(&self->notice);
+    if (status != MOK_OK) {
+        goto err_regions;
+    }
+    status = mok_notice_exchange(&self->notice, NULL, 0, NULL);
+    if (status != MOK_OK) {
+        external_leave(&self->peer);
+        return status;
+    }
+    *peer_out = &self->peer;
+    return MOK_OK;
+
+err_regions:
+    free(self->regions);
+err_init:
+    mok_peer_fini(&self->peer);
+err_self:
+    free(self);
+    return status;
+}
+
+static mok_status external_map(struct mok_peer *peer, size_t bytes, const struct mok_peer_memory *memory)
+{
+    struct external_peer *self = (struct external_peer *)peer;
+    size_t board = (size_t)peer->num_ranks * MOK_BOARD_BYTES;
+    struct mok_peer_offer mine = {.bytes = bytes, .room = self->room, .device = memory->device};
+    if (bytes < board) {
+        return mok_base_fail(MOK_ERR_INTERNAL, "a region of %zu bytes has no room for the boards of %d ranks", bytes, peer->num_ranks);
+    }
+    if (memory->device >= 0) {
+        mine.status = MOK_ERR_UNSUPPORTED;
+    } else if (self->room < bytes) {
+        mine.status = MOK_ERR_ARGUMENT;
+    } else {
+        memset(self->regions[peer->rank] + board, 0, bytes - board); /* whatever the caller left there */
+    }
+    MOK_TRY(mok_peer_exchange_offers(peer, &mine));
+    memcpy(peer->base, self->regions, (size_t)peer->num_ranks * sizeof *peer->base);
+    peer->bytes = bytes;
+    return MOK_OK;
+}
+
+/* The regions are the caller's: kept or not, there is nothing to free. */
+static void external_unmap(struct mok_peer *peer, int keep)
+{
+    (void)keep;
+    memset(peer->base, 0, (size_t)peer->num_ranks * sizeof *peer->base);
+    peer->bytes = 0;
+}
+
+static mok_status external_probe(void) { return MOK_OK; }
+
+const struct mok_peer_ops mok_peer_external = {
+    .name = "external",
+    .probe = external_probe,
+    .join = external_join,
+    .allgather = external_allgather,
+    .map = external_map,
+    .unmap = external_unmap,
+    .leave = external_leave,
+};

@@ -1,0 +1,415 @@
+/*
+ * CPU ranks as processes of one host that find each other through MPI: regions are POSIX shared memory, one object per rank.
+ *
+ * MPI only brings the ranks together, in join, with nonblocking collectives that are given up after peer_timeout; it carries the name of a
+ * small shared object with notice boards. Everything after that goes over the boards, where a wait has a limit and a missing rank a name.
+ *
+ * Not MPI shared windows: MPI_Win_allocate_shared leaves the other ranks waiting for ever when one finds no room (seen with Open MPI 4.1), and
+ * MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped outlives its
+ * owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
+ *
+ * join    copy the communicator; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went
+ * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink the own name
+ *
+ * After a time-out inside MPI the copy of the communicator and the buffers of the pending call are left to MPI, which cannot cancel it.
+ *
+ * Thread rule: MPI is called only inside mok_group_create. With MPI_THREAD_FUNNELED that must be the main thread, with SERIALIZED the caller
+ * keeps its own MPI calls out of the way, with MULTIPLE any thread will do.
+ */
+#include <stddef.h>
+
+#include "peer/peer.h"
+
+#ifdef MOK_HAVE_MPI
+
+#include <mpi.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "peer/member.h"
+#include "peer/notice.h"
+
+enum { STEM_BYTES = 48, NAME_BYTES = 64 };
+
+struct mpi_peer {
+    struct mok_peer peer; /* first, so that a peer is one of these */
+    MPI_Comm comm;        /* own copy, until all have met */
+    char stem[STEM_BYTES]; /* of the names of all shared objects of this group; from rank 0 */
+    int32_t error;         /* errno of this rank: 0, or why it has no boards */
+    int32_t *errors;       /* [num_ranks] */
+    char *board_memory;    /* num_ranks boards */
+    char **boards;         /* [num_ranks] into board_memory */
+    struct mok_notice notice;
+};
+
+/* ---- shared memory objects; these return an errno ----------------------------------------------------------------------- */
+
+static int map_object(int file, size_t bytes, char **memory_out)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) {
+        return errno;
+    }
+    *memory_out = memory;
+    return 0;
+}
+
+/* Zeroed memory under a name that nobody has. */
+static int make_object(const char *name, size_t bytes, char **memory_out)
+{
+    int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file < 0) {
+        return errno;
+    }
+    int error = posix_fallocate(file, 0, (off_t)bytes); /* pages exist from now on: no fault on a full file system later */
+    if (error == 0) {
+        error = map_object(file, bytes, memory_out);
+    }
+    close(file);
+    if (error != 0) {
+        shm_unlink(name);
+    }
+    return error;
+}
+
+static int open_object(const char *name, size_t bytes, char **memory_out)
+{
+    struct stat about;
+    int file = shm_open(name, O_RDWR, 0);
+    if (file < 0) {
+        return errno;
+    }
+    int error = fstat(file, &about) != 0 ? errno : about.st_size < (off_t)bytes ? EINVAL : map_object(file, bytes, memory_out);
+    close(file);
+    return error;
+}
+
+static void board_name(const struct mpi_peer *self, char *name_out) { snprintf(name_out, NAME_BYTES, "%s-boards", self->stem); }
+
+static void region_name(const struct mpi_peer *self, int32_t rank, char *name_out) { snprintf(name_out, NAME_BYTES, "%s-%d", self->stem, rank); }
+
+/* ---- meeting through MPI ------------------------------------------------------------------------------------------------ */
+
+/* An MPI error as a status. `what` is the function that failed. */
+static mok_status check_mpi(int error, int32_t rank, const char *what)
+{
+    if (error == MPI_SUCCESS) {
+        return MOK_OK;
+    }
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %d: %s failed: %s", rank, what, text);
+}
+
+/* Whether the calling thread may call MPI. */
+static mok_status check_thread(void)
+{
+    int is_initialized = 0;
+    int is_finalized = 0;
+    MPI_Initialized(&is_initialized);
+    MPI_Finalized(&is_finalized);
+    if (!is_initialized || is_finalized) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "peer is mpi, but MPI is %s: mok_group_create belongs between MPI_Init_thread and MPI_Finalize",
+                             is_finalized ? "already finalised" : "not initialised");
+    }
+    int level = MPI_THREAD_SINGLE;
+    int is_main = 0;
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&is_main);
+    if (level < MPI_THREAD_FUNNELED) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "peer is mpi, but MPI was initialised with MPI_THREAD_SINGLE; it must be at least MPI_THREAD_FUNNELED");
+    }
+    if (level == MPI_THREAD_FUNNELED && !is_main) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "peer is mpi with MPI_THREAD_FUNNELED, but this is not the thread that initialised MPI");
+    }
+    return MOK_OK;
+}
+
+static mok_status check_comm(const mok_group_config *config, MPI_Comm comm)
+{
+    if (comm == MPI_COMM_NULL) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "mpi_comm points to MPI_COMM_NULL");
+    }
+    int size = 0;
+    int rank = 0;
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_rank(comm, &rank);
+    if (size != config->num_ranks) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, but the communicator has %d processes", config->num_ranks, size);
+    }
+    if (rank != config->rank) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %d, but this process is rank %d of the communicator", config->rank, rank);
+    }
+    return MOK_OK;
+}
+
+/* Waits for the nonblocking collective that was just started with result `error`. */
+static mok_status finish(struct mpi_peer *self, int error, MPI_Request *request, const char *what)
+{
+    int64_t deadline = mok_peer_deadline_ns(self->peer.timeout_ms);
+    int32_t turns = 0;
+    MOK_TRY(check_mpi(error, self->peer.rank, what));
+    for (;;) {
+        int is_done = 0;
+        int is_late = mok_peer_clock_ns() >= deadline; /* looked at before the test, so that a late test still counts */
+        MOK_TRY(check_mpi(MPI_Test(request, &is_done, MPI_STATUS_IGNORE), self->peer.rank, what));
+        if (is_done) {
+            return MOK_OK;
+        }
+        if (is_late) {
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d waited %lld ms in %s: not all of %d ranks came", self->peer.rank,
+                                 (long long)self->peer.timeout_ms, what, self->peer.num_ranks);
+        }
+        mok_peer_pause(&turns);
+    }
+}
+
+/* Rank 0 makes the boards. A name that cannot be guessed also tells another host, where nobody has it. */
+static void make_boards(struct mpi_peer *self)
+{
+    uint64_t chance[2] = {0, 0};
+    char name[NAME_BYTES];
+    if (getrandom(chance, sizeof chance, 0) != (ssize_t)sizeof chance) {
+        self->error = EIO;
+        return;
+    }
+    snprintf(self->stem, sizeof self->stem, "/mok-%016llx%016llx", (unsigned long long)chance[0], (unsigned long long)chance[1]);
+    board_name(self, name);
+    self->error = make_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
+    if (self->error != 0) {
+        self->stem[0] = '\0';
+    }
+}
+
+/* An empty stem says that rank 0 failed, which is then what all report. */
+static mok_status exchange_boards(struct mpi_peer *self)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    char name[NAME_BYTES];
+    int error = MPI_Ibcast(self->stem, sizeof self->stem, MPI_CHAR, 0, self->comm, &request);
+    MOK_TRY(finish(self, error, &request, "MPI_Ibcast"));
+    if (self->peer.rank != 0 && self->stem[0] != '\0') {
+        board_name(self, name);
+        self->error = open_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
+    }
+    error = MPI_Iallgather(&self->error, 1, MPI_INT32_T, self->errors, 1, MPI_INT32_T, self->comm, &request);
+    return finish(self, error, &request, "MPI_Iallgather");
+}
+
+/* Copies the communicator and brings all ranks to the same boards. On failure MPI may still write to *self. */
+static mok_status meet(struct mpi_peer *self, MPI_Comm comm)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    char name[NAME_BYTES];
+    MOK_TRY(finish(self, MPI_Comm_idup(comm, &self->comm, &request), &request, "MPI_Comm_idup"));
+    MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
+    if (self->peer.rank == 0) {
+        make_boards(self);
+    }
+    mok_status status = exchange_boards(self);
+    if (self->peer.rank == 0 && self->stem[0] != '\0') {
+        board_name(self, name);
+        shm_unlink(name);
+    }
+    MOK_TRY(status);
+    return check_mpi(MPI_Comm_free(&self->comm), self->peer.rank, "MPI_Comm_free"); /* every rank comes here, and all transfers are over */
+}
+
+static mok_status check_errors(const struct mpi_peer *self)
+{
+    for (int32_t r = 0; r < self->peer.num_ranks; r++) {
+        errno = self->errors[r];
+        if (errno != 0 && r == 0) {
+            return mok_base_fail(MOK_ERR_MEMORY, "rank 0 cannot make shared memory to meet %d ranks: %m", self->peer.num_ranks);
+        }
+        if (errno != 0) {
+            return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %d cannot open the shared memory of rank 0 (%m): peer mpi needs all ranks on one host", r);
+        }
+    }
+    return MOK_OK;
+}
+
+/* ---- ops ---------------------------------------------------------------------------------------------------------------- */
+
+static mok_status mpi_allgather(struct mok_peer *peer, const void *mine, size_t bytes, void *all_out)
+{
+    return mok_notice_exchange(&((struct mpi_peer *)peer)->notice, mine, bytes, all_out);
+}
+
+static void forget(struct mpi_peer *self)
+{
+    if (self->board_memory != NULL) {
+        munmap(self->board_memory, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES);
+    }
+    free(self->errors);
+    free(self->boards);
+    mok_peer_fini(&self->peer);
+    free(self);
+}
+
+static void mpi_leave(struct mok_peer *peer)
+{
+    struct mpi_peer *self = (struct mpi_peer *)peer;
+    mok_notice_leave(&self->notice);
+    forget(self);
+}
+
+static mok_status make_peer(const mok_group_config *config, struct mpi_peer **self_out)
+{
+    struct mpi_peer *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
+    }
+    mok_status status = mok_peer_init(&self->peer, &mok_peer_mpi, config);
+    if (status != MOK_OK) {
+        free(self);
+        return status;
+    }
+    self->boards = calloc((size_t)config->num_ranks, sizeof *self->boards);
+    self->errors = calloc((size_t)config->num_ranks, sizeof *self->errors);
+    if (self->boards == NULL || self->errors == NULL) {
+        forget(self);
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
+    }
+    self->comm = MPI_COMM_NULL;
+    *self_out = self;
+    return MOK_OK;
+}
+
+static mok_status open_boards(struct mpi_peer *self)
+{
+    MOK_TRY(check_errors(self));
+    for (int32_t r = 0; r < self->peer.num_ranks; r++) {
+        self->boards[r] = self->board_memory + (size_t)r * MOK_NOTICE_BYTES;
+    }
+    self->notice = (struct mok_notice){
+        .boards = self->boards, .rank = self->peer.rank, .num_ranks = self->peer.num_ranks, .timeout_ms = self->peer.timeout_ms};
+    MOK_TRY(mok_notice_open(&self->notice));
+    return mok_notice_exchange(&self->notice, NULL, 0, NULL);
+}
+
+static mok_status mpi_join(const mok_group_config *config, struct mok_peer **peer_out)
+{
+    MOK_TRY(check_thread());
+    MPI_Comm comm = config->mpi_comm != NULL ? *(const MPI_Comm *)config->mpi_comm : MPI_COMM_WORLD;
+    MOK_TRY(check_comm(config, comm));
+    struct mpi_peer *self = NULL;
+    MOK_TRY(make_peer(config, &self));
+    MOK_TRY(meet(self, comm)); /* on failure *self is left to MPI, as the head of this file says */
+    mok_status status = open_boards(self);
+    if (status != MOK_OK) {
+        forget(self);
+        return status;
+    }
+    *peer_out = &self->peer;
+    return MOK_OK;
+}
+
+/* How one step of map went on a rank. */
+struct outcome {
+    int32_t error; /* errno */
+    int32_t at;    /* rank whose region it was about */
+};
+
+/* Collective. Fails on every rank when the step failed on one. */
+static mok_status agree(struct mpi_peer *self, struct outcome mine, size_t bytes)
+{
+    struct outcome *all = malloc((size_t)self->peer.num_ranks * sizeof *all);
+    if (all == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to hear from %d ranks", self->peer.rank, self->peer.num_ranks);
+    }
+    mok_status status = mok_notice_exchange(&self->notice, &mine, sizeof mine, all);
+    for (int32_t r = 0; r < self->peer.num_ranks && status == MOK_OK; r++) {
+        errno = all[r].error;
+        if (errno != 0) {
+            status = mok_base_fail(MOK_ERR_MEMORY, "rank %d cannot map the region of rank %d, %zu bytes of shared memory: %m", r, all[r].at, bytes);
+        }
+    }
+    free(all);
+    return status;
+}
+
+static struct outcome open_regions(struct mpi_peer *self, size_t bytes)
+{
+    struct outcome outcome = {0, 0};
+    for (int32_t r = 0; r < self->peer.num_ranks && outcome.error == 0; r++) {
+        if (r != self->peer.rank) {
+            char name[NAME_BYTES];
+            region_name(self, r, name);
+            outcome = (struct outcome){open_object(name, bytes, &self->peer.base[r]), r};
+        }
+    }
+    return outcome;
+}
+
+static void unmap_regions(struct mok_peer *peer, size_t bytes)
+{
+    for (int32_t r = 0; r < peer->num_ranks; r++) {
+        if (peer->base[r] != NULL) {
+            munmap(peer->base[r], bytes);
+            peer->base[r] = NULL;
+        }
+    }
+}
+
+static mok_status mpi_map(struct mok_peer *peer, size_t bytes, const struct mok_peer_memory *memory)
+{
+    struct mpi_peer *self = (struct mpi_peer *)peer;
+    struct mok_peer_offer mine = {.bytes = bytes, .room = bytes, .device = memory->device};
+    char name[NAME_BYTES];
+    mine.status = memory->device >= 0 ? MOK_ERR_UNSUPPORTED : MOK_OK;
+    MOK_TRY(mok_peer_exchange_offers(peer, &mine));
+    region_name(self, peer->rank, name);
+    int error = make_object(name, bytes, &peer->base[peer->rank]);
+    mok_status status = agree(self, (struct outcome){error, peer->rank}, bytes);
+    if (status == MOK_OK) {
+        status = agree(self, open_regions(self, bytes), bytes);
+    }
+    if (error == 0) {
+        shm_unlink(name);
+    }
+    if (status != MOK_OK) {
+        unmap_regions(peer, bytes);
+        return status;
+    }
+    peer->bytes = bytes;
+    return MOK_OK;
+}
+
+/* Kept or not: what a peer has mapped stays its own. */
+static void mpi_unmap(struct mok_peer *peer, int keep)
+{
+    (void)keep;
+    unmap_regions(peer, peer->bytes);
+    peer->bytes = 0;
+}
+
+/* A program may ask before it initialises MPI; only a finalised MPI never comes back. */
+static mok_status mpi_probe(void)
+{
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    return is_finalized ? mok_base_fail(MOK_ERR_UNSUPPORTED, "MPI is already finalised in this process") : MOK_OK;
+}
+
+const struct mok_peer_ops mok_peer_mpi = {
+    .name = "mpi",
+    .probe = mpi_probe,
+    .join = mpi_join,
+    .allgather = mpi_allgather,
+    .map = mpi_map,
+    .unmap = mpi_unmap,
+    .leave = mpi_leave,
+};
+
+#endif

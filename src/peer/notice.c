@@ -1,0 +1,163 @@
+/*
+ * Notice boards. See notice.h.
+ */
+#include "peer/notice.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hd.h"
+#include "base/status.h"
+#include "peer/member.h"
+
+struct place {
+    atomic_ullong round; /* of the data below */
+    unsigned long long bytes;
+    atomic_ullong verdict; /* 0, 2n: all came to round n, 2n + 1: round n failed, and there will be no other */
+    atomic_int has_left;   /* in place 0 only, like verdict */
+    char padding[MOK_BOARD_HEAD - 3 * 8 - 4];
+    char data[MOK_BOARD_DATA];
+};
+MOK_STATIC_ASSERT(sizeof(struct place) == MOK_BOARD_BYTES, "a place fills its share of the board");
+
+static struct place *place_of(const struct mok_notice *notice, int32_t rank, int64_t round)
+{
+    return (struct place *)notice->boards[rank] + (round & 1);
+}
+
+mok_status mok_notice_open(struct mok_notice *notice)
+{
+    notice->round = 0;
+    notice->failure = MOK_OK;
+    if (notice->num_ranks == 1) {
+        return MOK_OK;
+    }
+    for (int half = 0; half < 2; half++) {
+        struct place *own = place_of(notice, notice->rank, half);
+        if (atomic_load(&own->round) != 0 || atomic_load(&own->has_left) != 0) {
+            return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d is not zero; every group needs zeroed regions", notice->rank);
+        }
+    }
+    unsigned long long verdict = atomic_load(&place_of(notice, 0, 0)->verdict);
+    if (verdict != 0 && verdict != 3) { /* 3: round 1 failed before this rank came, which exchange will say */
+        return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank 0 is not zero; every group needs zeroed regions");
+    }
+    return MOK_OK;
+}
+
+/* Decides the round, unless somebody has; returns 1 when the decision is that all came. */
+static int settle(struct mok_notice *notice, int64_t round, int all_came)
+{
+    atomic_ullong *word = &place_of(notice, 0, 0)->verdict;
+    unsigned long long complete = (unsigned long long)round * 2;
+    unsigned long long verdict = complete - 2;
+    if (atomic_compare_exchange_strong(word, &verdict, all_came ? complete : complete + 1)) {
+        return all_came;
+    }
+    return verdict != complete + 1; /* a later value than `complete` says that this round was complete */
+}
+
+enum round_state { ROUND_WAITS, ROUND_COMPLETE, ROUND_BROKEN };
+
+/* Looks who has not entered the round. BROKEN: somebody who has not has left, and will never come; then only those are named.
+ * is_named_out [num_ranks]. */
+static enum round_state look_at_round(const struct mok_notice *notice, int64_t round, uint8_t *is_named_out)
+{
+    enum { CAME, MISSING, GONE };
+    enum round_state state = ROUND_COMPLETE;
+    for (int32_t r = 0; r < notice->num_ranks; r++) {
+        int has_left = atomic_load_explicit(&place_of(notice, r, 0)->has_left, memory_order_acquire);
+        int has_come = atomic_load_explicit(&place_of(notice, r, round)->round, memory_order_acquire) == (unsigned long long)round;
+        is_named_out[r] = has_come ? CAME : has_left ? GONE : MISSING;
+        if (!has_come && state != ROUND_BROKEN) {
+            state = has_left ? ROUND_BROKEN : ROUND_WAITS;
+        }
+    }
+    for (int32_t r = 0; r < notice->num_ranks && state == ROUND_BROKEN; r++) {
+        is_named_out[r] = is_named_out[r] == GONE;
+    }
+    return state;
+}
+
+/* Returns when the round is decided; on failure says so, once. */
+static mok_status wait_for_round(struct mok_notice *notice, int64_t round, uint8_t *is_named)
+{
+    int64_t deadline = mok_peer_deadline_ns(notice->timeout_ms);
+    int32_t turns = 0;
+    char list[128];
+    for (;;) {
+        enum round_state state = look_at_round(notice, round, is_named);
+        int is_late = mok_peer_clock_ns() >= deadline;
+        mok_peer_list_ranks(is_named, notice->num_ranks, list, sizeof list);
+        if (state == ROUND_COMPLETE) {
+            if (settle(notice, round, 1)) {
+                return MOK_OK;
+            }
+            notice->failure = MOK_ERR_TIMEOUT;
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d came too late: another rank of %d has given up", notice->rank, notice->num_ranks);
+        }
+        if (state == ROUND_BROKEN && !settle(notice, round, 0)) {
+            notice->failure = MOK_ERR_ABORTED;
+            return mok_base_fail(MOK_ERR_ABORTED, "rank %d: %s of %d left during the creation of the group", notice->rank, list,
+                                 notice->num_ranks);
+        }
+        if (state == ROUND_WAITS && is_late && !settle(notice, round, 0)) {
+            notice->failure = MOK_ERR_TIMEOUT;
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d waited %lld ms for %s of %d", notice->rank, (long long)notice->timeout_ms, list,
+                                 notice->num_ranks);
+        }
+        mok_peer_pause(&turns);
+    }
+}
+
+static mok_status copy_round(const struct mok_notice *notice, int64_t round, size_t bytes, void *all_out)
+{
+    for (int32_t r = 0; r < notice->num_ranks; r++) {
+        const struct place *place = place_of(notice, r, round);
+        if (place->bytes != bytes) {
+            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d exchanges %zu bytes, rank %d %llu", notice->rank, bytes, r, place->bytes);
+        }
+        if (bytes > 0) {
+            memcpy((char *)all_out + (size_t)r * bytes, place->data, bytes);
+        }
+    }
+    return MOK_OK;
+}
+
+mok_status mok_notice_exchange(struct mok_notice *notice, const void *mine, size_t bytes, void *all_out)
+{
+    if (bytes > MOK_BOARD_DATA) {
+        return mok_base_fail(MOK_ERR_INTERNAL, "allgather of %zu bytes, at most %d fit", bytes, MOK_BOARD_DATA);
+    }
+    if (notice->failure != MOK_OK) {
+        return mok_base_fail(notice->failure, "rank %d: the creation of the group has failed before", notice->rank);
+    }
+    if (notice->num_ranks == 1) {
+        if (bytes > 0) {
+            memcpy(all_out, mine, bytes);
+        }
+        return MOK_OK;
+    }
+    uint8_t *is_named = malloc((size_t)notice->num_ranks);
+    if (is_named == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to meet %d ranks", notice->rank, notice->num_ranks);
+    }
+    int64_t round = ++notice->round;
+    struct place *own = place_of(notice, notice->rank, round);
+    own->bytes = bytes;
+    if (bytes > 0) {
+        memcpy(own->data, mine, bytes);
+    }
+    atomic_store_explicit(&own->round, (unsigned long long)round, memory_order_release); /* pairs with look_at_round */
+    mok_status status = wait_for_round(notice, round, is_named);
+    free(is_named);
+    return status == MOK_OK ? copy_round(notice, round, bytes, all_out) : status;
+}
+
+void mok_notice_leave(struct mok_notice *notice)
+{
+    if (notice->num_ranks > 1) {
+        atomic_store_explicit(&place_of(notice, notice->rank, 0)->has_left, 1, memory_order_release); /* pairs with look_at_round */
+    }
+}

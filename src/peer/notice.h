@@ -1,0 +1,39 @@
+/*
+ * Notice boards: a bounded exchange between ranks that share host memory, threads or processes, with nothing but loads and stores.
+ * `external` has them at the head of the caller's regions, `mpi` in a small object of its own.
+ *
+ * Each rank's board is two places of MOK_BOARD_BYTES that take turns by the parity of the round: who enters round n + 1 has seen all enter
+ * round n, so all have copied round n - 1 out, and its place may be written. A rank writes only its own board, but for the verdict on
+ * each round, a word on rank 0's board: it is decided once, by compare and swap, so that no rank can succeed where another gave up.
+ *
+ * | word     | written by                  | release / acquire pair                                                    |
+ * | round    | own rank, after bytes, data | exchange / look_at_round: bytes and data are there                        |
+ * | has_left | own rank                    | leave / look_at_round, read before round: a rank that left enters no more |
+ * | verdict  | any, on rank 0's board      | settle / settle                                                           |
+ */
+#ifndef MOK_PEER_NOTICE_H
+#define MOK_PEER_NOTICE_H
+
+#include "peer/peer.h"
+
+enum { MOK_NOTICE_BYTES = 2 * MOK_BOARD_BYTES }; /* of one rank's board, when there is more than one rank */
+
+struct mok_notice {
+    char **boards;      /* [num_ranks] address here; the caller's array, must outlive this. Not touched when num_ranks is 1. */
+    int32_t rank;
+    int32_t num_ranks;
+    int64_t timeout_ms;
+    int64_t round;      /* entered so far */
+    mok_status failure; /* MOK_OK, or why every further exchange fails */
+};
+
+/* The boards are zero before any rank opens. Fails with MOK_ERR_ARGUMENT when they are seen not to be. Local. */
+mok_status mok_notice_open(struct mok_notice *notice);
+
+/* Collective. As allgather of struct mok_peer_ops, but that all_out may be NULL when bytes is 0. */
+mok_status mok_notice_exchange(struct mok_notice *notice, const void *mine, size_t bytes, void *all_out);
+
+/* Local. Peers that wait for this rank in an exchange fail at once. */
+void mok_notice_leave(struct mok_notice *notice);
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * Ranks as MPI processes. Run under mpirun; every rank runs every test, in the same order. Without mpirun it is a group of one.
+ *
+ * The tests of a rank that does not come are last: they leave work in MPI that only MPI_Finalize ends.
+ */
+#include <mpi.h>
+
+#include <dirent.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "test_peer_use.h"
+
+static int32_t world_rank;
+static int32_t num_ranks;
+static time_t started_at;
+
+static mok_group_config config_of(const MPI_Comm *comm, int64_t timeout_ms)
+{
+    return (mok_group_config){.backend = MOK_BACKEND_CPU, .rank = world_rank, .num_ranks = num_ranks, .mpi_comm = comm, .peer_timeout_ms = timeout_ms};
+}
+
+static struct mok_peer *join_or_fail(const MPI_Comm *comm, int64_t timeout_ms)
+{
+    mok_group_config config = config_of(comm, timeout_ms);
+    struct mok_peer *peer = NULL;
+    mok_status status = mok_peer_mpi.join(&config, &peer);
+    if (status != MOK_OK) {
+        fail_msg("rank %d: %s: %s", world_rank, mok_status_name(status), mok_last_error());
+    }
+    return peer;
+}
+
+static void test_use_again_and_again(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        struct mok_peer *peer = join_or_fail(NULL, 60000);
+        int num_wrong = 0;
+        assert_int_equal(use_peer(peer, REGION_BYTES + (size_t)round, &host_memory, &num_wrong), MOK_OK);
+        peer->ops->leave(peer);
+        assert_int_equal(num_wrong, 0);
+        assert_int_equal(atomic_load(&num_regions), 0); /* the regions are MPI's, not the backend's */
+    }
+}
+
+static void test_two_groups_side_by_side(void **state)
+{
+    (void)state;
+    struct mok_peer *first = join_or_fail(NULL, 60000);
+    struct mok_peer *second = join_or_fail(NULL, 60000);
+    int num_wrong = 0;
+    assert_int_equal(use_peer(second, REGION_BYTES, &host_memory, &num_wrong), MOK_OK);
+    assert_int_equal(use_peer(first, REGION_BYTES, &host_memory, &num_wrong), MOK_OK);
+    first->ops->leave(first);
+    second->ops->leave(second);
+    assert_int_equal(num_wrong, 0);
+}
+
+/* A communicator whose ranks are numbered the other way round. */
+static void test_own_communicator(void **state)
+{
+    (void)state;
+    MPI_Comm reversed = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &reversed);
+    mok_group_config config = config_of(&reversed, 60000);
+    struct mok_peer *peer = NULL;
+    int num_wrong = 0;
+    config.rank = num_ranks - 1 - world_rank;
+    assert_int_equal(mok_peer_mpi.join(&config, &peer), MOK_OK);
+    assert_int_equal(use_peer(peer, REGION_BYTES, &host_memory, &num_wrong), MOK_OK);
+    peer->ops->leave(peer);
+    assert_int_equal(num_wrong, 0);
+    MPI_Comm_free(&reversed);
+}
+
+static void assert_refused(const mok_group_config *config, const char *text)
+{
+    struct mok_peer *peer = NULL;
+    assert_int_equal(mok_peer_mpi.join(config, &peer), MOK_ERR_ARGUMENT);
+    if (strstr(mok_last_error(), text) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", mok_last_error(), text);
+    }
+    assert_null(peer);
+}
+
+static void test_bad_arguments_are_refused_by_name(void **state)
+{
+    (void)state;
+    mok_group_config config = config_of(NULL, 1000);
+    config.num_ranks = num_ranks + 1;
+    assert_refused(&config, "but the communicator has");
+    config = config_of(NULL, 1000);
+    config.rank = world_rank + 1;
+    assert_refused(&config, "but this process is rank");
+    MPI_Comm none = MPI_COMM_NULL;
+    config = config_of(&none, 1000);
+    assert_refused(&config, "MPI_COMM_NULL");
+}
+
+static void *join_in_thread(void *arg)
+{
+    struct mok_peer *peer = NULL;
+    mok_group_config config = config_of(NULL, 1000);
+    *(mok_status *)arg = mok_peer_mpi.join(&config, &peer);
+    return NULL;
+}
+
+static void test_other_thread_is_refused_when_funneled(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    mok_status status = MOK_OK;
+    assert_int_equal(pthread_create(&thread, NULL, join_in_thread, &status), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(status, MOK_ERR_ARGUMENT);
+}
+
+static void test_device_memory_and_other_sizes_are_refused(void **state)
+{
+    (void)state;
+    struct mok_peer *peer = join_or_fail(NULL, 60000);
+    struct mok_peer_memory on_device = host_memory;
+    on_device.device = world_rank == num_ranks - 1 ? 3 : -1;
+    assert_int_equal(peer->ops->map(peer, REGION_BYTES, &on_device), MOK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mok_last_error(), "device 3"));
+    if (num_ranks > 1) {
+        assert_int_equal(peer->ops->map(peer, REGION_BYTES + (size_t)(world_rank == 0), &host_memory), MOK_ERR_DISAGREE);
+    }
+    peer->ops->leave(peer);
+}
+
+/* More than any machine has: all ranks fail, none waits, and the next group works. */
+static void test_too_much_memory_is_refused(void **state)
+{
+    (void)state;
+    struct mok_peer *peer = join_or_fail(NULL, 60000);
+    assert_int_equal(peer->ops->map(peer, (size_t)1 << 46, &host_memory), MOK_ERR_MEMORY);
+    peer->ops->leave(peer);
+    test_use_again_and_again(NULL);
+}
+
+static void test_rank_that_leaves_ends_the_wait_of_others(void **state)
+{
+    (void)state;
+    if (num_ranks < 2) {
+        skip();
+    }
+    struct mok_peer *peer = join_or_fail(NULL, 60000);
+    int64_t begin = mok_peer_clock_ns();
+    if (world_rank != 1) {
+        assert_int_equal(peer->ops->map(peer, REGION_BYTES, &host_memory), MOK_ERR_ABORTED);
+        assert_non_null(strstr(mok_last_error(), "rank 1 of"));
+    }
+    peer->ops->leave(peer);
+    assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 0, 20000);
+    test_use_again_and_again(NULL); /* MPI is as good as before */
+}
+
+/* A rank that goes, kept or not, takes nothing from those that stay. */
+static void test_region_outlives_its_owner(void **state)
+{
+    (void)state;
+    struct mok_peer *peer = join_or_fail(NULL, 60000);
+    assert_int_equal(peer->ops->map(peer, REGION_BYTES, &host_memory), MOK_OK);
+    if (world_rank > 0 || num_ranks == 1) {
+        peer->ops->unmap(peer, world_rank == 1);
+        peer->ops->leave(peer);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (world_rank == 0 && num_ranks > 1) {
+        for (int32_t r = 0; r < num_ranks; r++) {
+            peer->base[r][REGION_BYTES - 1] = 1;
+        }
+        peer->ops->unmap(peer, 1);
+        peer->ops->leave(peer);
+    }
+}
+
+/* Shared objects have no name once they are mapped, and none after a failure. */
+static void test_no_names_are_left(void **state)
+{
+    (void)state;
+    MPI_Barrier(MPI_COMM_WORLD);
+    DIR *folder = opendir("/dev/shm");
+    assert_non_null(folder);
+    int num_names = 0;
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        struct stat about;
+        char path[300];
+        snprintf(path, sizeof path, "/dev/shm/%s", entry->d_name);
+        num_names += strncmp(entry->d_name, "mok-", 4) == 0 && stat(path, &about) == 0 && about.st_mtime >= started_at;
+    }
+    closedir(folder);
+    assert_int_equal(num_names, 0);
+}
+
+static void test_rank_missing_in_map_is_named_in_time(void **state)
+{
+    (void)state;
+    if (num_ranks < 2) {
+        skip();
+    }
+    struct mok_peer *peer = join_or_fail(NULL, 400);
+    int64_t begin = mok_peer_clock_ns();
+    if (world_rank == num_ranks - 1) {
+        nap(1500); /* and comes too late */
+    }
+    assert_int_equal(peer->ops->map(peer, REGION_BYTES, &host_memory), MOK_ERR_TIMEOUT);
+    char name[32];
+    snprintf(name, sizeof name, world_rank == num_ranks - 1 ? "rank %d came too late" : "for rank %d of", num_ranks - 1);
+    if (strstr(mok_last_error(), name) == NULL) {
+        fail_msg("rank %d: \"%s\" does not say \"%s\"", world_rank, mok_last_error(), name);
+    }
+    peer->ops->leave(peer);
+    assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 390, 20000);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void test_rank_missing_in_join_ends_in_time(void **state)
+{
+    (void)state;
+    if (num_ranks < 2) {
+        skip();
+    }
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    mok_group_config config = config_of(&comm, 400);
+    struct mok_peer *peer = NULL;
+    int64_t begin = mok_peer_clock_ns();
+    if (world_rank != num_ranks - 1) {
+        assert_int_equal(mok_peer_mpi.join(&config, &peer), MOK_ERR_TIMEOUT);
+        assert_non_null(strstr(mok_last_error(), "not all of"));
+        assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 390, 20000);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (world_rank == num_ranks - 1) { /* comes when the others have given up */
+        assert_int_equal(mok_peer_mpi.join(&config, &peer), MOK_ERR_TIMEOUT);
+    }
+    assert_null(peer);
+    MPI_Barrier(MPI_COMM_WORLD);
+    test_use_again_and_again(NULL); /* another communicator is as good as before */
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_use_again_and_again),
+        cmocka_unit_test(test_two_groups_side_by_side),
+        cmocka_unit_test(test_own_communicator),
+        cmocka_unit_test(test_bad_arguments_are_refused_by_name),
+        cmocka_unit_test(test_other_thread_is_refused_when_funneled),
+        cmocka_unit_test(test_device_memory_and_other_sizes_are_refused),
+        cmocka_unit_test(test_too_much_memory_is_refused),
+        cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
+        cmocka_unit_test(test_region_outlives_its_owner),
+        cmocka_unit_test(test_no_names_are_left),
+        cmocka_unit_test(test_rank_missing_in_map_is_named_in_time),
+        cmocka_unit_test(test_rank_missing_in_join_ends_in_time),
+    };
+    int level = 0;
+    started_at = time(NULL);
+    alarm(100); /* a rank never outlives a hanging test */
+    mok_group_config config = {.num_ranks = 1, .peer_timeout_ms = 1000};
+    struct mok_peer *peer = NULL;
+    if (mok_peer_mpi.join(&config, &peer) != MOK_ERR_ARGUMENT || strstr(mok_last_error(), "not initialised") == NULL) {
+        fprintf(stderr, "joined without MPI: %s\n", mok_last_error());
+        return 1;
+    }
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &num_ranks);
+    int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    MPI_Finalize();
+    if (mok_peer_mpi.join(&config, &peer) != MOK_ERR_ARGUMENT || mok_peer_mpi.probe() != MOK_ERR_UNSUPPORTED) {
+        fprintf(stderr, "joined after MPI_Finalize\n");
+        return 1;
+    }
+    return num_failed != 0;
+}

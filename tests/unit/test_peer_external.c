@@ -1,0 +1,330 @@
+/*
+ * Ranks as processes on memory that the caller mapped: exchange, limits, a rank that never comes, one that is killed, one that comes late;
+ * and ranks as threads on such memory.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "test_peer_use.h"
+
+enum { ROOM = 72 * 1024 };
+
+/* What a rank found, in memory that the parent sees. */
+struct finding {
+    int32_t status;
+    int32_t num_wrong;
+    int64_t took_ms;
+    char error[400];
+};
+
+struct scene {
+    char *memory; /* num_ranks regions, then the findings */
+    void *bases[MAX_RANKS];
+    struct finding *findings;
+    int32_t num_ranks;
+    int64_t timeout_ms;
+    mok_external external;
+};
+
+/* What a rank does. */
+enum act { ACT_USE, ACT_STAY_AWAY, ACT_JOIN_AND_LEAVE, ACT_JOIN_AND_DIE, ACT_COME_LATE };
+
+static void open_scene(struct scene *scene, int32_t num_ranks, int64_t timeout_ms)
+{
+    size_t findings_at = (size_t)num_ranks * ROOM;
+    memset(scene, 0, sizeof *scene);
+    scene->memory = mmap(NULL, findings_at + MAX_RANKS * sizeof(struct finding), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(scene->memory != MAP_FAILED);
+    for (int32_t r = 0; r < num_ranks; r++) {
+        scene->bases[r] = scene->memory + (size_t)r * ROOM;
+    }
+    scene->findings = (struct finding *)(scene->memory + findings_at);
+    scene->num_ranks = num_ranks;
+    scene->timeout_ms = timeout_ms;
+    scene->external = (mok_external){.struct_size = sizeof(mok_external), .bases = scene->bases, .bytes = ROOM};
+}
+
+static void close_scene(struct scene *scene)
+{
+    munmap(scene->memory, (size_t)scene->num_ranks * ROOM + MAX_RANKS * sizeof(struct finding));
+}
+
+static mok_group_config config_of(const struct scene *scene, int32_t rank)
+{
+    return (mok_group_config){.backend = MOK_BACKEND_CPU,
+                              .rank = rank,
+                              .num_ranks = scene->num_ranks,
+                              .external = &scene->external,
+                              .peer_timeout_ms = scene->timeout_ms};
+}
+
+static void play(const struct scene *scene, int32_t rank, enum act act)
+{
+    struct finding *finding = &scene->findings[rank];
+    mok_group_config config = config_of(scene, rank);
+    struct mok_peer *peer = NULL;
+    int num_wrong = 0;
+    if (act == ACT_STAY_AWAY) {
+        return;
+    }
+    if (act == ACT_COME_LATE) {
+        nap((int32_t)scene->timeout_ms * 2);
+    }
+    int64_t begin = mok_peer_clock_ns();
+    mok_status status = mok_peer_external.join(&config, &peer);
+    if (act == ACT_JOIN_AND_DIE) {
+        raise(SIGKILL);
+    }
+    if (status == MOK_OK) {
+        if (act != ACT_JOIN_AND_LEAVE) {
+            status = use_peer(peer, REGION_BYTES, &host_memory, &num_wrong);
+        }
+        peer->ops->leave(peer);
+    }
+    finding->took_ms = (mok_peer_clock_ns() - begin) / 1000000;
+    finding->status = (int32_t)status;
+    finding->num_wrong = num_wrong;
+    snprintf(finding->error, sizeof finding->error, "%s", mok_last_error());
+}
+
+/* One process per rank. */
+static void play_all(const struct scene *scene, const enum act *acts)
+{
+    pid_t children[MAX_RANKS];
+    memset(scene->findings, 0xff, MAX_RANKS * sizeof(struct finding)); /* a rank that reports nothing has no MOK_OK */
+    for (int32_t r = 0; r < scene->num_ranks; r++) {
+        children[r] = fork();
+        assert_true(children[r] >= 0);
+        if (children[r] == 0) {
+            alarm(120); /* a child never outlives a hanging test */
+            play(scene, r, acts[r]);
+            _exit(0);
+        }
+    }
+    for (int32_t r = 0; r < scene->num_ranks; r++) {
+        int how = 0;
+        assert_int_equal(waitpid(children[r], &how, 0), children[r]);
+        int was_killed = WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL;
+        assert_int_equal(was_killed, acts[r] == ACT_JOIN_AND_DIE);
+        assert_true(was_killed || (WIFEXITED(how) && WEXITSTATUS(how) == 0));
+    }
+}
+
+static void assert_good(const struct scene *scene, int32_t rank)
+{
+    const struct finding *finding = &scene->findings[rank];
+    if (finding->status != MOK_OK || finding->num_wrong != 0) {
+        fail_msg("rank %d: status %d, %d wrong values: %s", rank, finding->status, finding->num_wrong, finding->error);
+    }
+}
+
+static void test_every_number_of_processes(void **state)
+{
+    (void)state;
+    const enum act acts[MAX_RANKS] = {ACT_USE};
+    for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++) {
+        struct scene scene;
+        open_scene(&scene, num_ranks, 20000);
+        for (int round = 0; round < 2; round++) { /* create, destroy, zero the boards, create */
+            for (int32_t r = 0; r < num_ranks; r++) {
+                memset(scene.bases[r], round, ROOM); /* the second time a region is dirty behind its boards */
+                memset(scene.bases[r], 0, (size_t)num_ranks * MOK_BOARD_BYTES);
+            }
+            play_all(&scene, acts);
+            for (int32_t r = 0; r < num_ranks; r++) {
+                assert_good(&scene, r);
+            }
+        }
+        close_scene(&scene);
+    }
+}
+
+struct thread_role {
+    const struct scene *scene;
+    int32_t rank;
+};
+
+static void *play_thread(void *arg)
+{
+    const struct thread_role *role = arg;
+    play(role->scene, role->rank, ACT_USE);
+    return NULL;
+}
+
+static void test_threads_on_external_memory(void **state)
+{
+    (void)state;
+    struct scene scene;
+    pthread_t threads[5];
+    struct thread_role roles[5];
+    open_scene(&scene, 5, 20000);
+    for (int32_t r = 0; r < 5; r++) {
+        roles[r] = (struct thread_role){&scene, r};
+        assert_int_equal(pthread_create(&threads[r], NULL, play_thread, &roles[r]), 0);
+    }
+    for (int32_t r = 0; r < 5; r++) {
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+        assert_good(&scene, r);
+    }
+    close_scene(&scene);
+}
+
+static void test_rank_that_never_comes_is_named_in_time(void **state)
+{
+    (void)state;
+    const enum act acts[4] = {ACT_USE, ACT_STAY_AWAY, ACT_USE, ACT_STAY_AWAY};
+    struct scene scene;
+    open_scene(&scene, 4, 300);
+    play_all(&scene, acts);
+    for (int32_t r = 0; r < 4; r += 2) {
+        assert_int_equal(scene.findings[r].status, MOK_ERR_TIMEOUT);
+        assert_in_range(scene.findings[r].took_ms, 290, 5000);
+    }
+    /* Whoever's limit is over first names them; the other may see that one leave, and then says who gave up. */
+    int is_named = strstr(scene.findings[0].error, "ranks 1, 3 of 4") != NULL || strstr(scene.findings[2].error, "ranks 1, 3 of 4") != NULL;
+    assert_true(is_named);
+    close_scene(&scene);
+}
+
+static void test_rank_that_comes_late_fails_too(void **state)
+{
+    (void)state;
+    const enum act acts[3] = {ACT_USE, ACT_COME_LATE, ACT_USE};
+    struct scene scene;
+    open_scene(&scene, 3, 200);
+    play_all(&scene, acts);
+    for (int32_t r = 0; r < 3; r++) {
+        assert_int_equal(scene.findings[r].status, MOK_ERR_TIMEOUT);
+    }
+    assert_non_null(strstr(scene.findings[1].error, "rank 1 came too late"));
+    assert_in_range(scene.findings[1].took_ms, 0, 100); /* it is told at once */
+    close_scene(&scene);
+}
+
+static void test_rank_that_leaves_ends_the_wait_of_others(void **state)
+{
+    (void)state;
+    const enum act acts[3] = {ACT_USE, ACT_JOIN_AND_LEAVE, ACT_USE};
+    struct scene scene;
+    open_scene(&scene, 3, 60000);
+    play_all(&scene, acts);
+    for (int32_t r = 0; r < 3; r += 2) {
+        assert_int_equal(scene.findings[r].status, MOK_ERR_ABORTED);
+        assert_in_range(scene.findings[r].took_ms, 0, 10000);
+    }
+    assert_non_null(strstr(scene.findings[0].error, "rank 1 of 3 left"));
+    close_scene(&scene);
+}
+
+static void test_killed_rank_is_named_in_time(void **state)
+{
+    (void)state;
+    const enum act acts[3] = {ACT_USE, ACT_USE, ACT_JOIN_AND_DIE};
+    struct scene scene;
+    open_scene(&scene, 3, 400);
+    play_all(&scene, acts);
+    int is_named = 0;
+    for (int32_t r = 0; r < 2; r++) {
+        assert_int_equal(scene.findings[r].status, MOK_ERR_TIMEOUT);
+        assert_in_range(scene.findings[r].took_ms, 390, 5000);
+        is_named |= strstr(scene.findings[r].error, "for rank 2 of 3") != NULL;
+    }
+    assert_true(is_named);
+    close_scene(&scene);
+}
+
+static void assert_refused(const struct scene *scene, mok_status expected, const char *text)
+{
+    struct mok_peer *peer = NULL;
+    mok_group_config config = config_of(scene, 1);
+    int64_t begin = mok_peer_clock_ns();
+    assert_int_equal(mok_peer_external.join(&config, &peer), expected);
+    if (strstr(mok_last_error(), text) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", mok_last_error(), text);
+    }
+    assert_null(peer);
+    assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 0, 1000); /* without waiting for the others */
+}
+
+static void test_bad_arguments_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct scene scene;
+    open_scene(&scene, 2, 5000);
+    scene.external.bytes = 1000;
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bytes is 1000, must be at least 1024");
+    scene.external.bytes = ROOM + 1;
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "their regions overlap");
+    scene.external.bytes = ROOM;
+    scene.external.struct_size = 8;
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "struct_size is 8");
+    scene.external.struct_size = sizeof(mok_external);
+    scene.bases[0] = scene.memory + 128;
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "multiple of 256");
+    scene.bases[0] = NULL;
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bases[0] is NULL");
+    scene.external.bases = NULL;
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bases is NULL");
+    close_scene(&scene);
+}
+
+static void test_regions_that_are_not_zero_are_refused(void **state)
+{
+    (void)state;
+    struct scene scene;
+    open_scene(&scene, 2, 5000);
+    memset(scene.bases[1], 0x7f, ROOM);
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "region of rank 1 is not zero");
+    memset(scene.bases[1], 0, ROOM);
+    memset(scene.bases[0], 0xff, ROOM);
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "region of rank 0 is not zero");
+    close_scene(&scene);
+}
+
+static void test_map_refuses_what_does_not_fit(void **state)
+{
+    (void)state;
+    struct scene scene;
+    open_scene(&scene, 1, 5000);
+    mok_group_config config = config_of(&scene, 0);
+    struct mok_peer *peer = NULL;
+    assert_int_equal(mok_peer_external.join(&config, &peer), MOK_OK);
+    assert_int_equal(peer->ops->map(peer, ROOM + 1, &host_memory), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "has 73728 bytes, 73729 are needed"));
+    struct mok_peer_memory on_device = host_memory;
+    on_device.device = 0;
+    assert_int_equal(peer->ops->map(peer, ROOM, &on_device), MOK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mok_last_error(), "host memory"));
+    peer->ops->leave(peer);
+    config.backend = MOK_BACKEND_CUDA; /* refused before any board is looked at */
+    assert_int_equal(mok_peer_external.join(&config, &peer), MOK_ERR_UNSUPPORTED);
+    config.external = NULL;
+    assert_int_equal(mok_peer_external.join(&config, &peer), MOK_ERR_ARGUMENT);
+    close_scene(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_number_of_processes),
+        cmocka_unit_test(test_threads_on_external_memory),
+        cmocka_unit_test(test_rank_that_never_comes_is_named_in_time),
+        cmocka_unit_test(test_rank_that_comes_late_fails_too),
+        cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
+        cmocka_unit_test(test_killed_rank_is_named_in_time),
+        cmocka_unit_test(test_bad_arguments_are_refused_by_name),
+        cmocka_unit_test(test_regions_that_are_not_zero_are_refused),
+        cmocka_unit_test(test_map_refuses_what_does_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
