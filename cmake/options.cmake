@@ -1,5 +1,7 @@
 # Compiler flags and build options.
 option(MOK_TESTS "Build the tests" ON)
+option(MOK_GPU_TESTS "Build the programs of tests/gpu without the other tests" OFF)
+option(MOK_WITH_CPU "Build the CPU backend when OpenBLAS is found" ON)
 option(MOK_WITH_CUDA "Build the CUDA backend when nvcc is found" ON)
 option(MOK_WITH_MPI "Build the MPI peer when MPI is found" ON)
 option(MOK_FUZZ "Build the fuzz targets of tests/fuzz with libFuzzer (clang)" OFF)

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef MOK_HAVE_CPU
 #include <cblas.h>
+#endif
 #ifdef MOK_HAVE_MPI
 #include <mpi.h>
 #endif
@@ -37,7 +39,11 @@ static mok_status probe_backend(mok_backend backend)
     switch (backend) {
     case MOK_BACKEND_AUTO:
     case MOK_BACKEND_CPU:
+#ifdef MOK_HAVE_CPU
         return mok_pass_cpu.probe();
+#else
+        return mok_base_fail(MOK_ERR_NOT_BUILT, "this build of the library has no CPU backend");
+#endif
     case MOK_BACKEND_CUDA:
 #ifdef MOK_HAVE_CUDA
         return mok_pass_cuda.probe();
@@ -84,7 +90,9 @@ static void make_info(void)
 #else
     add_line("compiler: gcc %s\n", __VERSION__);
 #endif
+#ifdef MOK_HAVE_CPU
     add_line("BLAS: %s\n", openblas_get_config());
+#endif
 #ifdef MOK_HAVE_MPI
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
     int mpi_length = 0;

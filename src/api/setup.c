@@ -20,8 +20,13 @@ mok_status mok_api_find_backend(int32_t backend, const struct mok_pass_ops **ops
         return mok_base_fail(MOK_ERR_NOT_BUILT, "config.backend is cuda: this build of the library has no CUDA backend");
     }
 #endif
+#ifdef MOK_HAVE_CPU
     *ops_out = &mok_pass_cpu;
     return MOK_OK;
+#else
+    return mok_base_fail(MOK_ERR_NOT_BUILT, "config.backend is %d: this build of the library has no CPU backend (it was built without OpenBLAS), and %s",
+                         backend, backend == MOK_BACKEND_CPU ? "cpu was asked for" : "no GPU can be used");
+#endif
 }
 
 int32_t mok_api_backend_of(const struct mok_pass_ops *ops) { return strcmp(ops->name, "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU; }
