@@ -47,6 +47,21 @@
 
 typedef _Atomic uint32_t mok_cpu_word;
 
+/* ---- BLAS calls (cpu_gemm.c says why) ----------------------------------------------------------------------------------------- */
+
+enum {
+    MOK_CPU_PANEL = 256,      /* most columns of a call, without its margins; gate+up and D tiles are no wider */
+    MOK_CPU_MAX_MARGIN = 8,
+    MOK_CPU_MAX_PANEL = MOK_CPU_PANEL + 2 * MOK_CPU_MAX_MARGIN,
+    MOK_CPU_MAX_HEIGHT = 132
+};
+
+/* The one kind of call that row-wise products are made of. */
+struct mok_cpu_call {
+    int32_t height; /* rows, >= MOK_TILE_ROWS */
+    int32_t margin; /* columns of zeros on both sides */
+};
+
 /* ---- memory (cpu_layout.c) ------------------------------------------------------------------------------------------------ */
 
 /* Byte offsets into this rank's own blocks. Rows of a ring are ring rows; forward and backward share the memory of the ring. */
@@ -195,8 +210,8 @@ struct mok_cpu_worker {
     struct mok_cpu_job *job;
     /* scratch of the worker's own */
     float *operand_a; /* [height, depth] rows of a tile */
-    float *operand_b; /* weight tile */
-    float *result;    /* [height, columns] */
+    float *operand_b; /* panels of a weight tile; rows of a tile where rows are contracted */
+    float *result;    /* panels of a product; accumulator of a weight gradient */
     float *row;       /* [H] */
     int32_t operand_kind;
     int32_t operand_expert; /* -1 = the shared expert */
@@ -223,7 +238,7 @@ struct mok_pass_group {
     struct mok_limits limits[2]; /* forward, backward ring */
     struct mok_cpu_layout layout;
     const struct mok_cpu_loops *loops;
-    int32_t height; /* rows of a BLAS call: MOK_TILE_ROWS and what the library needs so that a row's bits do not depend on its place */
+    struct mok_cpu_call call;
     char *ring_block, *saved_block, *other_block;
     struct mok_pass_saved *saved; /* [num_saved] */
     mok_cpu_word *counters;
@@ -348,18 +363,23 @@ void mok_cpu_backward_task(struct mok_cpu_worker *worker, const struct mok_cpu_j
 
 /* ---- tiles through BLAS (cpu_gemm.c) ---------------------------------------------------------------------------------------- */
 
-enum { MOK_CPU_MAX_HEIGHT = 144 };
-
-/* Once per process: one BLAS thread; finds `height`. MOK_ERR_UNSUPPORTED when this BLAS gives a row other bits at another place. */
-mok_status mok_cpu_gemm_probe(int32_t *height_out);
+/* Once per process: one BLAS thread; finds the call to make. MOK_ERR_UNSUPPORTED when this BLAS gives a row other bits at another place. */
+mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out);
 /* Widens rows [0, valid) and zeroes the rest, up to `rows`. row_stride in elements. */
 void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, int64_t row_stride, int32_t valid, int32_t rows, int32_t num_cols,
                        float *to);
-/* Weight tile of a row-wise GEMM in worker->operand_b. */
+/* Weight tile of a row-wise GEMM in worker->operand_b, panel by panel: gate, up; or MOK_CPU_PANEL columns each. */
 void mok_cpu_load_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile);
-/* result [height, cols] = operand_a [height, depth] * operand_b [cols, depth]^T, or * operand_b [depth, cols] */
-void mok_cpu_multiply_nt(struct mok_cpu_worker *worker, int32_t cols, int32_t depth);
-void mok_cpu_multiply_nn(struct mok_cpu_worker *worker, int32_t cols, int32_t depth);
+/* One panel of a product: row r begins at rows + r * stride. */
+struct mok_cpu_panel {
+    const float *rows;
+    int64_t stride;
+};
+/* operand_a [height, depth] * panel [width, depth]^T, or * panel [depth, width] */
+struct mok_cpu_panel mok_cpu_multiply_nt(struct mok_cpu_worker *worker, int32_t panel, int32_t width, int32_t depth);
+struct mok_cpu_panel mok_cpu_multiply_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t width, int32_t depth);
+/* bf16 of rows [0, valid). */
+void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_panel panel, int32_t valid, int32_t width, mok_bf16 *to, int64_t to_stride);
 /* to [out_cols, in_cols] += operand_a [MOK_TILE_ROWS, out_cols]^T * operand_b [MOK_TILE_ROWS, in_cols] */
 void mok_cpu_contract(struct mok_cpu_worker *worker, int32_t out_cols, int32_t in_cols, float *to, int64_t to_stride);
 

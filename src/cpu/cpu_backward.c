@@ -83,14 +83,14 @@ static void dgrad_down(struct mok_cpu_worker *worker, const struct mok_cpu_job *
     const struct mok_pass_group *group = worker->group;
     int32_t hidden = group->setup.dims.hidden;
     int32_t width = mok_cpu_tile_width(tile->inter, group->tiles.dgrad_down, col_tile);
-    mok_cpu_load_rows(group->loops, tile->dy, hidden, tile->valid, group->height, hidden, worker->operand_a);
+    mok_cpu_load_rows(group->loops, tile->dy, hidden, tile->valid, group->call.height, hidden, worker->operand_a);
     mok_cpu_load_weights(worker, tile, MOK_CPU_DGRAD_DOWN, col_tile);
-    mok_cpu_multiply_nn(worker, width, hidden);
+    struct mok_cpu_panel dh = mok_cpu_multiply_nn(worker, 0, width, hidden);
     int64_t col = (int64_t)col_tile * group->tiles.dgrad_down, inter = tile->inter;
     for (int64_t row = 0; row < tile->valid; row++) {
         mok_bf16 *dgu = tile->dgu + row * 2 * inter + col;
         tile->dw[row * tile->dw_tiles + col_tile] = group->loops->act_backward(
-            &job->layer.activation, tile->w != NULL ? tile->w[row] : 1.0f, worker->result + row * width, tile->g + row * inter + col,
+            &job->layer.activation, tile->w != NULL ? tile->w[row] : 1.0f, dh.rows + row * dh.stride, tile->g + row * inter + col,
             tile->u + row * inter + col, width, dgu, dgu + inter, tile->wh + row * inter + col);
     }
     for (int64_t row = tile->valid; row < contracted_rows(tile); row++) {
@@ -105,13 +105,13 @@ static void dgrad_gate_up(struct mok_cpu_worker *worker, const struct mok_cpu_ti
 {
     const struct mok_pass_group *group = worker->group;
     int32_t hidden = group->setup.dims.hidden, depth = 2 * tile->inter;
-    int32_t width = mok_cpu_tile_width(hidden, group->tiles.dgrad_gate_up, col_tile);
-    mok_cpu_load_rows(group->loops, tile->dgu, depth, tile->valid, group->height, depth, worker->operand_a);
+    int32_t total = mok_cpu_tile_width(hidden, group->tiles.dgrad_gate_up, col_tile);
+    mok_cpu_load_rows(group->loops, tile->dgu, depth, tile->valid, group->call.height, depth, worker->operand_a);
     mok_cpu_load_weights(worker, tile, MOK_CPU_DGRAD_GATE_UP, col_tile);
-    mok_cpu_multiply_nn(worker, width, depth);
-    int64_t col = (int64_t)col_tile * group->tiles.dgrad_gate_up;
-    for (int64_t row = 0; row < tile->valid; row++) {
-        group->loops->narrow(worker->result + row * width, width, tile->dx + row * hidden + col);
+    for (int32_t panel = 0; panel * MOK_CPU_PANEL < total; panel++) {
+        int32_t width = mok_cpu_tile_width(total, MOK_CPU_PANEL, panel);
+        int64_t col = (int64_t)col_tile * group->tiles.dgrad_gate_up + panel * MOK_CPU_PANEL;
+        mok_cpu_narrow_panel(worker, mok_cpu_multiply_nn(worker, panel, width, depth), tile->valid, width, tile->dx + col, hidden);
     }
 }
 

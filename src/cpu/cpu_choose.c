@@ -18,8 +18,8 @@ enum {
 
 static mok_status probe(void)
 {
-    int32_t height;
-    return mok_cpu_gemm_probe(&height);
+    struct mok_cpu_call call;
+    return mok_cpu_gemm_probe(&call);
 }
 
 /* Cores that this process may use. */

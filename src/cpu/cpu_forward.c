@@ -51,15 +51,14 @@ void mok_cpu_gate_up(struct mok_cpu_worker *worker, const struct mok_cpu_job *jo
     const struct mok_pass_group *group = worker->group;
     int32_t hidden = group->setup.dims.hidden;
     int32_t width = mok_cpu_tile_width(tile->inter, group->tiles.gate_up, col_tile);
-    mok_cpu_load_rows(group->loops, tile->x, hidden, tile->valid, group->height, hidden, worker->operand_a);
+    mok_cpu_load_rows(group->loops, tile->x, hidden, tile->valid, group->call.height, hidden, worker->operand_a);
     mok_cpu_load_weights(worker, tile, MOK_CPU_GATE_UP, col_tile);
-    mok_cpu_multiply_nt(worker, 2 * width, hidden);
+    struct mok_cpu_panel gate = mok_cpu_multiply_nt(worker, 0, width, hidden), up = mok_cpu_multiply_nt(worker, 1, width, hidden);
     int64_t col = (int64_t)col_tile * group->tiles.gate_up;
-    for (int32_t row = 0; row < tile->valid; row++) {
-        const float *result = worker->result + (int64_t)row * 2 * width;
-        int64_t at = (int64_t)row * tile->inter + col;
-        group->loops->act(&job->layer.activation, result, result + width, width, tile->g != NULL ? tile->g + at : NULL,
-                          tile->u != NULL ? tile->u + at : NULL, tile->h != NULL ? tile->h + at : NULL);
+    for (int64_t row = 0; row < tile->valid; row++) {
+        int64_t at = row * tile->inter + col;
+        group->loops->act(&job->layer.activation, gate.rows + row * gate.stride, up.rows + row * up.stride, width,
+                          tile->g != NULL ? tile->g + at : NULL, tile->u != NULL ? tile->u + at : NULL, tile->h != NULL ? tile->h + at : NULL);
     }
 }
 
@@ -67,13 +66,13 @@ static void down(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile,
 {
     const struct mok_pass_group *group = worker->group;
     int32_t hidden = group->setup.dims.hidden;
-    int32_t width = mok_cpu_tile_width(hidden, group->tiles.down, col_tile);
-    mok_cpu_load_rows(group->loops, tile->h, tile->inter, tile->valid, group->height, tile->inter, worker->operand_a);
+    int32_t total = mok_cpu_tile_width(hidden, group->tiles.down, col_tile);
+    mok_cpu_load_rows(group->loops, tile->h, tile->inter, tile->valid, group->call.height, tile->inter, worker->operand_a);
     mok_cpu_load_weights(worker, tile, MOK_CPU_DOWN, col_tile);
-    mok_cpu_multiply_nt(worker, width, tile->inter);
-    int64_t col = (int64_t)col_tile * group->tiles.down;
-    for (int32_t row = 0; row < tile->valid; row++) {
-        group->loops->narrow(worker->result + (int64_t)row * width, width, tile->y + (int64_t)row * hidden + col);
+    for (int32_t panel = 0; panel * MOK_CPU_PANEL < total; panel++) {
+        int32_t width = mok_cpu_tile_width(total, MOK_CPU_PANEL, panel);
+        int64_t col = (int64_t)col_tile * group->tiles.down + panel * MOK_CPU_PANEL;
+        mok_cpu_narrow_panel(worker, mok_cpu_multiply_nt(worker, panel, width, tile->inter), tile->valid, width, tile->y + col, hidden);
     }
 }
 

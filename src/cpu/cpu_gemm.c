@@ -1,10 +1,12 @@
 /*
  * Tiles through BLAS. In: bf16 rows and weights. Out: fp32 tiles in a worker's scratch.
  *
- * Bits. A product of a row tile is one call of a fixed shape: `height` rows, padding zero, the whole depth. A BLAS may treat rows at the end of a call by
- * another kernel than the others (OpenBLAS for Haswell goes by twelve rows, and its last eight of 128 are summed in another order), and then a row's bits
- * would depend on where in the tile it stands, that is on R. So the probe looks for the smallest height >= 128 at which equal rows give equal bits.
- * Weight gradients are sums of calls of MOK_TILE_ROWS rows each, in row order.
+ * Bits. The bits of a row may not depend on where in its tile it stands, or y would depend on R. A BLAS does not promise that. OpenBLAS for Haswell
+ * (and Zen) goes over rows by twelve and has another kernel for a rest; and it takes the first and the last eight columns of a block by a
+ * kernel that sums in another order for every second six rows. So a product is made of calls of one kind: `height` rows, padding zero, the
+ * whole depth, and a panel of at most MOK_CPU_PANEL columns between `margin` columns of zeros on both sides that nobody looks at. The probe tries
+ * the kinds from the cheapest on, and takes the first one at which equal rows come out equal.
+ * Weight gradients contract rows: their bits may depend on the order of rows; they are sums of calls of MOK_TILE_ROWS rows each, in row order.
  *
  * Threads. Workers call BLAS side by side, so every call must run on the thread that makes it: the probe sets the BLAS of this process to one thread.
  * That holds for the caller's own BLAS calls too, from the creation of the first group on.
@@ -17,89 +19,92 @@
 
 #include "base/status.h"
 
-/* ---- probe --------------------------------------------------------------------------------------------------------------------- */
-
-enum { PROBE_COLS = 520, PROBE_DEPTH = 1544 }; /* neither is a multiple of a usual block */
-
-struct probe_memory {
-    float a[MOK_CPU_MAX_HEIGHT * PROBE_DEPTH];
-    float b[PROBE_COLS * PROBE_DEPTH];
-    float c[MOK_CPU_MAX_HEIGHT * PROBE_COLS];
-};
-
 static void multiply(int is_nt, int32_t height, int32_t cols, int32_t depth, const float *a, const float *b, float *c)
 {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, is_nt ? CblasTrans : CblasNoTrans, height, cols, depth, 1.0f, a, depth, b, is_nt ? depth : cols, 0.0f, c,
                 cols);
 }
 
-/* Equal rows in, equal rows out? */
-static int is_height_even(struct probe_memory *memory, int32_t height, int32_t cols, int32_t depth, int is_nt)
+/* ---- probe --------------------------------------------------------------------------------------------------------------------- */
+
+enum { PROBE_DEPTH = 1544 }; /* not a multiple of a usual block */
+
+struct probe_memory {
+    float a[MOK_CPU_MAX_HEIGHT * PROBE_DEPTH];
+    float b[MOK_CPU_MAX_PANEL * PROBE_DEPTH];
+    float c[MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL];
+};
+
+/* Equal rows in, equal rows out? Looks at the columns between the margins. */
+static int is_even(struct probe_memory *memory, struct mok_cpu_call call, int32_t width, int32_t depth, int is_nt)
 {
-    for (int32_t row = 1; row < height; row++) {
+    int32_t cols = width + 2 * call.margin;
+    for (int32_t row = 1; row < call.height; row++) {
         memcpy(memory->a + (int64_t)row * depth, memory->a, (size_t)depth * sizeof(float));
     }
-    multiply(is_nt, height, cols, depth, memory->a, memory->b, memory->c);
-    for (int32_t row = 1; row < height; row++) {
-        if (memcmp(memory->c, memory->c + (int64_t)row * cols, (size_t)cols * sizeof(float)) != 0) {
+    multiply(is_nt, call.height, cols, depth, memory->a, memory->b, memory->c);
+    for (int32_t row = 1; row < call.height; row++) {
+        if (memcmp(memory->c + call.margin, memory->c + (int64_t)row * cols + call.margin, (size_t)width * sizeof(float)) != 0) {
             return 0;
         }
     }
     return 1;
 }
 
-static int32_t find_height(struct probe_memory *memory)
+/* The first kind of call that is good at all shapes tried; height 0 = none. */
+static struct mok_cpu_call find_call(struct probe_memory *memory)
 {
-    static const int32_t heights[] = {128, 132, 144};
-    static const int32_t shapes[][2] = {{8, 8}, {72, 64}, {512, 384}, {PROBE_COLS, PROBE_DEPTH}};
-    for (size_t h = 0; h < sizeof heights / sizeof heights[0]; h++) {
-        int is_even = 1;
-        for (size_t s = 0; is_even && s < sizeof shapes / sizeof shapes[0]; s++) {
-            is_even = is_height_even(memory, heights[h], shapes[s][0], shapes[s][1], 0) &&
-                      is_height_even(memory, heights[h], shapes[s][0], shapes[s][1], 1);
+    static const struct mok_cpu_call calls[] = {{128, 0}, {132, 0}, {132, MOK_CPU_MAX_MARGIN}};
+    static const int32_t widths[] = {8, 24, 72, 104, 200, MOK_CPU_PANEL};
+    static const int32_t depths[] = {8, 72, 384, PROBE_DEPTH};
+    struct mok_cpu_call none = {0, 0};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        int is_good = 1;
+        for (size_t s = 0; is_good && s < 2 * 6 * 4; s++) {
+            is_good = is_even(memory, calls[i], widths[s / 2 % 6], depths[s / 12], (int)(s % 2));
         }
-        if (is_even) {
-            return heights[h];
+        if (is_good) {
+            return calls[i];
         }
     }
-    return 0;
+    return none;
 }
 
 static pthread_once_t probe_once = PTHREAD_ONCE_INIT;
-static int32_t probed_height; /* 0 = none, -1 = no memory */
+static struct mok_cpu_call probed; /* height 0 = no call is good, -1 = no memory */
 
 static void probe(void)
 {
     openblas_set_num_threads(1);
     struct probe_memory *memory = mok_cpu_alloc(sizeof *memory);
     if (memory == NULL) {
-        probed_height = -1;
+        probed.height = -1;
         return;
     }
-    uint32_t state = 1; /* values of different magnitude, so that another order of summation shows */
+    uint32_t state = 1; /* values of all magnitudes, so that another order of summation shows */
     for (int64_t i = 0; i < PROBE_DEPTH; i++) {
         state = state * 1664525u + 1013904223u;
         memory->a[i] = (float)(int32_t)state * 0x1p-31f;
     }
-    for (int64_t i = 0; i < (int64_t)PROBE_COLS * PROBE_DEPTH; i++) {
+    for (int64_t i = 0; i < (int64_t)MOK_CPU_MAX_PANEL * PROBE_DEPTH; i++) {
         state = state * 1664525u + 1013904223u;
         memory->b[i] = (float)(int32_t)state * 0x1p-31f;
     }
-    probed_height = find_height(memory);
+    probed = find_call(memory);
     free(memory);
 }
 
-mok_status mok_cpu_gemm_probe(int32_t *height_out)
+mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out)
 {
     pthread_once(&probe_once, probe);
-    if (probed_height < 0) {
+    if (probed.height < 0) {
         return mok_base_fail(MOK_ERR_MEMORY, "cpu: no memory to try the BLAS library");
     }
-    if (probed_height == 0) {
+    if (probed.height == 0) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "cpu: this BLAS library (%s) gives equal rows different bits, depending on their place",
                              openblas_get_corename());
     }
-    *height_out = probed_height;
+    *call_out = probed;
     return MOK_OK;
 }
 
@@ -114,61 +119,112 @@ void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, 
     memset(to + (int64_t)valid * num_cols, 0, (size_t)(rows - valid) * (size_t)num_cols * sizeof(float));
 }
 
-/* Rows [first_row, first_row + num_rows), columns [first_col, first_col + num_cols) of one expert's matrix. */
-static void load_matrix(const struct mok_cpu_loops *loops, const mok_matrices *matrices, int32_t expert, int64_t first_row, int32_t num_rows,
-                        int64_t first_col, int32_t num_cols, float *to)
+/* One panel of operand_b: `width` columns of the product from `first_col`, depth cols of the matrix behind one another: [margin + width + margin, depth]. */
+static void load_panel_nt(struct mok_cpu_worker *worker, int32_t panel, const mok_matrices *matrices, int32_t expert, int64_t first_col, int32_t width,
+                          int32_t depth)
 {
-    const mok_bf16 *from = (const mok_bf16 *)matrices->base + expert * matrices->expert_stride + first_row * matrices->row_stride + first_col;
-    mok_cpu_load_rows(loops, from, matrices->row_stride, num_rows, num_rows, num_cols, to);
+    const struct mok_pass_group *group = worker->group;
+    int32_t margin = group->call.margin;
+    size_t margin_bytes = (size_t)margin * (size_t)depth * sizeof(float);
+    const mok_bf16 *from = (const mok_bf16 *)matrices->base + expert * matrices->expert_stride + first_col * matrices->row_stride;
+    float *to = worker->operand_b + panel * (int64_t)MOK_CPU_MAX_PANEL * depth;
+    memset(to, 0, margin_bytes);
+    to += (int64_t)margin * depth;
+    mok_cpu_load_rows(group->loops, from, matrices->row_stride, width, width, depth, to);
+    memset(to + (int64_t)width * depth, 0, margin_bytes);
+}
+
+/* The same for a product over the rows of a matrix: [rows, margin + width + margin], behind `row` rows that stand there already. */
+static void load_panel_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t depth, int32_t row, const mok_matrices *matrices, int32_t expert,
+                          int32_t rows, int64_t first_col, int32_t width)
+{
+    const struct mok_pass_group *group = worker->group;
+    int32_t margin = group->call.margin, cols = width + 2 * margin;
+    const mok_bf16 *from = (const mok_bf16 *)matrices->base + expert * matrices->expert_stride + first_col;
+    float *to = worker->operand_b + panel * (int64_t)MOK_CPU_MAX_PANEL * depth + (int64_t)row * cols;
+    for (int32_t i = 0; i < rows; i++) {
+        memset(to, 0, (size_t)margin * sizeof(float));
+        group->loops->widen(from, width, to + margin);
+        memset(to + margin + width, 0, (size_t)margin * sizeof(float));
+        from += matrices->row_stride;
+        to += cols;
+    }
+}
+
+/* 1 when this tile stands in operand_b already; else says that it does from now on. */
+static int has_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile)
+{
+    int32_t expert = tile->is_shared ? -1 : tile->expert;
+    if (worker->operand_kind == operand && worker->operand_expert == expert && worker->operand_col == col_tile) {
+        return 1;
+    }
+    worker->operand_kind = operand;
+    worker->operand_expert = expert;
+    worker->operand_col = col_tile;
+    return 0;
 }
 
 void mok_cpu_load_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile)
 {
-    const struct mok_pass_group *group = worker->group;
-    const struct mok_cpu_loops *loops = group->loops;
-    const mok_ffn *weights = tile->weights;
-    int32_t expert_key = tile->is_shared ? -1 : tile->expert;
-    if (worker->operand_kind == operand && worker->operand_expert == expert_key && worker->operand_col == col_tile) {
+    if (has_weights(worker, tile, operand, col_tile)) {
         return;
     }
-    worker->operand_kind = operand;
-    worker->operand_expert = expert_key;
-    worker->operand_col = col_tile;
-    const struct mok_tiles *tiles = &group->tiles;
-    int32_t hidden = group->setup.dims.hidden, inter = tile->inter, expert = tile->expert, width;
-    float *to = worker->operand_b;
-    switch (operand) {
-    case MOK_CPU_GATE_UP: /* [2*width, H]: gate rows, then up rows */
-        width = mok_cpu_tile_width(inter, tiles->gate_up, col_tile);
-        load_matrix(loops, &weights->gate, expert, (int64_t)col_tile * tiles->gate_up, width, 0, hidden, to);
-        load_matrix(loops, &weights->up, expert, (int64_t)col_tile * tiles->gate_up, width, 0, hidden, to + (int64_t)width * hidden);
-        break;
-    case MOK_CPU_DOWN: /* [width, I] */
-        width = mok_cpu_tile_width(hidden, tiles->down, col_tile);
-        load_matrix(loops, &weights->down, expert, (int64_t)col_tile * tiles->down, width, 0, inter, to);
-        break;
-    case MOK_CPU_DGRAD_DOWN: /* [H, width] */
-        width = mok_cpu_tile_width(inter, tiles->dgrad_down, col_tile);
-        load_matrix(loops, &weights->down, expert, 0, hidden, (int64_t)col_tile * tiles->dgrad_down, width, to);
-        break;
-    default: /* [2I, width]: gate, then up */
-        width = mok_cpu_tile_width(hidden, tiles->dgrad_gate_up, col_tile);
-        load_matrix(loops, &weights->gate, expert, 0, inter, (int64_t)col_tile * tiles->dgrad_gate_up, width, to);
-        load_matrix(loops, &weights->up, expert, 0, inter, (int64_t)col_tile * tiles->dgrad_gate_up, width, to + (int64_t)inter * width);
-        break;
+    const struct mok_tiles *tiles = &worker->group->tiles;
+    const mok_ffn *weights = tile->weights;
+    int32_t hidden = worker->group->setup.dims.hidden, inter = tile->inter, expert = tile->expert;
+    if (operand == MOK_CPU_GATE_UP) {
+        int64_t col = (int64_t)col_tile * tiles->gate_up;
+        int32_t width = mok_cpu_tile_width(inter, tiles->gate_up, col_tile);
+        load_panel_nt(worker, 0, &weights->gate, expert, col, width, hidden);
+        load_panel_nt(worker, 1, &weights->up, expert, col, width, hidden);
+        return;
+    }
+    if (operand == MOK_CPU_DGRAD_DOWN) {
+        int32_t width = mok_cpu_tile_width(inter, tiles->dgrad_down, col_tile);
+        load_panel_nn(worker, 0, hidden, 0, &weights->down, expert, hidden, (int64_t)col_tile * tiles->dgrad_down, width);
+        return;
+    }
+    int32_t tile_cols = operand == MOK_CPU_DOWN ? tiles->down : tiles->dgrad_gate_up;
+    int32_t total = mok_cpu_tile_width(hidden, tile_cols, col_tile);
+    for (int32_t panel = 0; panel * MOK_CPU_PANEL < total; panel++) {
+        int64_t col = (int64_t)col_tile * tile_cols + panel * MOK_CPU_PANEL;
+        int32_t width = mok_cpu_tile_width(total, MOK_CPU_PANEL, panel);
+        if (operand == MOK_CPU_DOWN) {
+            load_panel_nt(worker, panel, &weights->down, expert, col, width, inter);
+        } else {
+            load_panel_nn(worker, panel, 2 * inter, 0, &weights->gate, expert, inter, col, width);
+            load_panel_nn(worker, panel, 2 * inter, inter, &weights->up, expert, inter, col, width);
+        }
     }
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------------------------ */
 
-void mok_cpu_multiply_nt(struct mok_cpu_worker *worker, int32_t cols, int32_t depth)
+static struct mok_cpu_panel multiply_panel(struct mok_cpu_worker *worker, int is_nt, int32_t panel, int32_t width, int32_t depth)
 {
-    multiply(1, worker->group->height, cols, depth, worker->operand_a, worker->operand_b, worker->result);
+    struct mok_cpu_call call = worker->group->call;
+    int32_t cols = width + 2 * call.margin;
+    float *result = worker->result + panel * (int64_t)MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL;
+    multiply(is_nt, call.height, cols, depth, worker->operand_a, worker->operand_b + panel * (int64_t)MOK_CPU_MAX_PANEL * depth, result);
+    struct mok_cpu_panel product = {result + call.margin, cols};
+    return product;
 }
 
-void mok_cpu_multiply_nn(struct mok_cpu_worker *worker, int32_t cols, int32_t depth)
+struct mok_cpu_panel mok_cpu_multiply_nt(struct mok_cpu_worker *worker, int32_t panel, int32_t width, int32_t depth)
 {
-    multiply(0, worker->group->height, cols, depth, worker->operand_a, worker->operand_b, worker->result);
+    return multiply_panel(worker, 1, panel, width, depth);
+}
+
+struct mok_cpu_panel mok_cpu_multiply_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t width, int32_t depth)
+{
+    return multiply_panel(worker, 0, panel, width, depth);
+}
+
+void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_panel panel, int32_t valid, int32_t width, mok_bf16 *to, int64_t to_stride)
+{
+    for (int64_t row = 0; row < valid; row++) {
+        worker->group->loops->narrow(panel.rows + row * panel.stride, width, to + row * to_stride);
+    }
 }
 
 void mok_cpu_contract(struct mok_cpu_worker *worker, int32_t out_cols, int32_t in_cols, float *to, int64_t to_stride)

@@ -72,8 +72,8 @@ static struct mok_pass_group *alloc_group(const struct mok_pass_setup *setup, st
 /* A rank that fails here has touched no peer's memory and never will: it says that it left, so that the others' destroy need not wait for it. */
 mok_status mok_cpu_create(const struct mok_pass_setup *setup, struct mok_peer *peer, struct mok_pass_group **group_out)
 {
-    int32_t height;
-    mok_status status = mok_cpu_gemm_probe(&height);
+    struct mok_cpu_call call;
+    mok_status status = mok_cpu_gemm_probe(&call);
     if (status != MOK_OK) {
         goto err_left;
     }
@@ -84,7 +84,7 @@ mok_status mok_cpu_create(const struct mok_pass_setup *setup, struct mok_peer *p
                                (long long)layout.ring_bytes, (long long)layout.saved_bytes, (long long)layout.other_bytes);
         goto err_left;
     }
-    group->height = height;
+    group->call = call;
     if (pthread_mutex_init(&group->fault_lock, NULL) != 0) {
         status = mok_base_fail(MOK_ERR_MEMORY, "rank %d: a lock could not be made", setup->dims.rank);
         goto err_memory;

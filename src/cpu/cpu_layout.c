@@ -79,22 +79,22 @@ static int64_t plan_shared(const struct mok_pass_setup *setup, struct mok_cpu_la
     return mok_max64(forward_bytes, setup->num_saved > 0 ? cursor : 0);
 }
 
+static int64_t num_panels(int64_t columns) { return mok_ceil_div(columns, MOK_CPU_PANEL); }
+
 /* Largest operands over all GEMMs of both experts' widths. */
 static void plan_scratch(const struct mok_pass_setup *setup, struct mok_cpu_layout *layout)
 {
     struct mok_tiles tiles = mok_cpu_tiles(setup);
     int64_t hidden = setup->dims.hidden, inter = mok_max64(setup->dims.inter, setup->dims.shared_inter);
-    int64_t gate_up = 2 * mok_min64(tiles.gate_up, inter), down = mok_min64(tiles.down, hidden);
-    int64_t dgrad_down = mok_min64(tiles.dgrad_down, inter), dgrad_gate_up = mok_min64(tiles.dgrad_gate_up, hidden);
-    int64_t widest = mok_max64(hidden, inter);
+    int64_t down = num_panels(mok_min64(tiles.down, hidden)), dgrad_gate_up = num_panels(mok_min64(tiles.dgrad_gate_up, hidden));
+    int64_t panel_rows = mok_max64(2 * hidden, mok_max64(down * inter, dgrad_gate_up * 2 * inter)); /* gate+up (D has half), down, E */
+    int64_t widest = mok_max64(hidden, inter), depth = mok_max64(hidden, 2 * inter);
     int64_t wgrad_out = mok_min64(tiles.wgrad_out, widest), wgrad_in = mok_min64(tiles.wgrad_in, widest);
-    int64_t depth = mok_max64(hidden, 2 * inter);
-    int64_t weights = mok_max64(mok_max64(gate_up * hidden, down * inter), mok_max64(dgrad_down * hidden, dgrad_gate_up * 2 * inter));
-    int64_t columns = mok_max64(mok_max64(gate_up, down), mok_max64(dgrad_down, dgrad_gate_up));
+    int64_t panels = mok_max64(2, mok_max64(down, dgrad_gate_up));
     int64_t cursor = 0;
     layout->operand_a = take(&cursor, 4 * mok_max64(MOK_CPU_MAX_HEIGHT * depth, MOK_TILE_ROWS * wgrad_out));
-    layout->operand_b = take(&cursor, 4 * mok_max64(weights, MOK_TILE_ROWS * wgrad_in));
-    layout->result = take(&cursor, 4 * mok_max64(MOK_CPU_MAX_HEIGHT * columns, wgrad_out * wgrad_in));
+    layout->operand_b = take(&cursor, 4 * mok_max64(MOK_CPU_MAX_PANEL * panel_rows, MOK_TILE_ROWS * wgrad_in));
+    layout->result = take(&cursor, 4 * mok_max64(panels * MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL, wgrad_out * wgrad_in));
     layout->row = take(&cursor, 4 * hidden);
     layout->scratch_stride = cursor;
 }
