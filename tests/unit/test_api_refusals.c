@@ -571,25 +571,6 @@ static void test_group_calls(void **state)
     assert_int_equal(fake_calls(), calls);
 }
 
-static void test_local_experts(void **state)
-{
-    (void)state;
-    int32_t first = 77, num = 77;
-    refused(mok_local_experts(0, 1, 0, &first, &num), MOK_ERR_ARGUMENT, "experts", "num_experts is 0", "at least 1");
-    refused(mok_local_experts(4, 0, 0, &first, &num), MOK_ERR_ARGUMENT, "ranks", "num_ranks 0", "at least 1");
-    refused(mok_local_experts(4, 2, 2, &first, &num), MOK_ERR_ARGUMENT, "rank", "rank is 2", "from 0 to");
-    refused(mok_local_experts(4, 2, -1, &first, &num), MOK_ERR_ARGUMENT, "rank", "rank is -1", "from 0 to");
-    refused(mok_local_experts(4, 2, 0, NULL, &num), MOK_ERR_ARGUMENT, "first", "first_out is NULL", "must be given");
-    refused(mok_local_experts(4, 2, 0, &first, NULL), MOK_ERR_ARGUMENT, "num", "num_out is NULL", "must be given");
-    assert_int_equal(first, 77);
-    assert_int_equal(num, 77);
-    assert_int_equal(mok_local_experts(256, 3, 1, &first, &num), MOK_OK);
-    assert_int_equal(first, 85);
-    assert_int_equal(num, 85);
-    assert_int_equal(mok_local_experts(2, 4, 0, &first, &num), MOK_OK);
-    assert_int_equal(num, 0);
-}
-
 int main(void)
 {
 #define IN_BED(test) cmocka_unit_test_setup_teardown(test, make_bed, clear_bed)
@@ -597,7 +578,7 @@ int main(void)
         cmocka_unit_test(test_config), cmocka_unit_test(test_config_with_backend), cmocka_unit_test(test_memory),
         IN_BED(test_layer),            IN_BED(test_legal_layouts),                 IN_BED(test_schedule),
         IN_BED(test_forward),          IN_BED(test_saved_memory),                  IN_BED(test_backward),
-        IN_BED(test_left_out),         IN_BED(test_group_calls),                   cmocka_unit_test(test_local_experts),
+        IN_BED(test_left_out),         IN_BED(test_group_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
