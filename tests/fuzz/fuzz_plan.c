@@ -1,6 +1,6 @@
 /*
- * Fuzzer of the plan: bytes -> shape, counts, ring -> the invariants of tests/unit/test_plan_check.h, the split of experts, the row order and the
- * layout of the peer region. A broken rule aborts, and says which.
+ * Fuzzer of the plan: bytes -> shape, counts, ring -> the invariants of tests/unit/test_plan_check.h, the split of experts, the row order
+ * and the layout of the peer region. A broken rule aborts, and says which.
  *
  *   clang -fsanitize=fuzzer,address,undefined -Isrc -Iinclude tests/fuzz/fuzz_plan.c && ./a.out
  */

@@ -1,5 +1,6 @@
 /*
- * Access history of cells. As long as reads of a cell are ordered among themselves one of them stands for all; concurrent readers get a clock row.
+ * Access history of cells. As long as reads of a cell are ordered among themselves one of them stands for all; concurrent readers get a
+ * clock row.
  */
 #include "sim_cells.h"
 
@@ -84,7 +85,8 @@ static void note_read(struct sim_cells *cells, struct sim_cell *cell, int32_t id
     row->at[id] = clock->at[id];
 }
 
-struct sim_conflict sim_cells_read(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock, uint32_t stamp)
+struct sim_conflict sim_cells_read(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock,
+                                   uint32_t stamp)
 {
     struct sim_cell *cell = find(cells, idx);
     if (!cell) {
@@ -100,7 +102,8 @@ struct sim_conflict sim_cells_read(struct sim_cells *cells, struct sim_cell_idx 
     return no_conflict();
 }
 
-struct sim_conflict sim_cells_write(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock, uint32_t stamp)
+struct sim_conflict sim_cells_write(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock,
+                                    uint32_t stamp)
 {
     struct sim_cell *cell = find(cells, idx);
     if (!cell) {

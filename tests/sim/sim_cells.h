@@ -1,7 +1,7 @@
 /*
- * Cells: the smallest pieces of memory that the simulator tells apart. One cell = one buffer x one place in it (a row tile and a column tile or
- * a part of a communication worker, a token, a slot ...). A cell knows who wrote it last, who has read it since, and a stamp that says what was
- * written, so that an ordered read of the wrong content is found too.
+ * Cells: the smallest pieces of memory that the simulator tells apart. One cell = one buffer x one place in it (a row tile and a column
+ * tile or a part of a communication worker, a token, a slot ...). A cell knows who wrote it last, who has read it since, and a stamp that
+ * says what was written, so that an ordered read of the wrong content is found too.
  */
 #ifndef MOK_SIM_CELLS_H
 #define MOK_SIM_CELLS_H
@@ -109,8 +109,10 @@ void sim_cells_reset(struct sim_cells *cells);
 void sim_cells_add(struct sim_cells *cells, int32_t rank, int32_t buffer, int32_t extent0, int32_t extent1, int32_t extent2);
 
 /* One access by clock id `id`, whose clock is `clock`. stamp: written, or (reads) expected unless SIM_ANY_STAMP. */
-struct sim_conflict sim_cells_read(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock, uint32_t stamp);
-struct sim_conflict sim_cells_write(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock, uint32_t stamp);
+struct sim_conflict sim_cells_read(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock,
+                                   uint32_t stamp);
+struct sim_conflict sim_cells_write(struct sim_cells *cells, struct sim_cell_idx idx, int32_t id, const struct sim_clock *clock,
+                                    uint32_t stamp);
 
 const char *sim_buffer_name(int32_t buffer);
 

@@ -1,9 +1,10 @@
 /*
- * Vector clocks. Every worker counts its own operations; a release hands its clock on, an acquire joins what was handed on. An access (id, tick)
- * happened before everything that worker w does now exactly when w's clock holds at least `tick` for `id`.
+ * Vector clocks. Every worker counts its own operations; a release hands its clock on, an acquire joins what was handed on. An access (id,
+ * tick) happened before everything that worker w does now exactly when w's clock holds at least `tick` for `id`.
  *
- * A worker has two clock ids and changes between them from pass to pass: on a GPU, CTA i of one kernel and CTA i of the next are ordered by the
- * stream alone, so nothing may lean on "the same worker did it". Its final sum has a third, so that the order of just these reads can be broken.
+ * A worker has two clock ids and changes between them from pass to pass: on a GPU, CTA i of one kernel and CTA i of the next are ordered by
+ * the stream alone, so nothing may lean on "the same worker did it". Its final sum has a third, so that the order of just these reads can
+ * be broken.
  */
 #ifndef MOK_SIM_CLOCK_H
 #define MOK_SIM_CLOCK_H

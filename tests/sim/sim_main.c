@@ -4,8 +4,8 @@
  *   sim [--plans N] [--seed S] [--drop RULE | --short RULE]     clean run: every plan must keep all rules and end
  *   sim --list                                                  the rules that can be broken
  *
- * --drop leaves one rule out, --short waits for one too few; then a violation (or, for look_ahead, a deadlock) must be reported, and the exit
- * status says whether it was: a simulator that misses it proves nothing.
+ * --drop leaves one rule out, --short waits for one too few; then a violation (or, for look_ahead, a deadlock) must be reported, and the
+ * exit status says whether it was: a simulator that misses it proves nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>

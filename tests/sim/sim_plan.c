@@ -43,9 +43,9 @@ static void make_shape(struct sim_plan *plan, struct plan_random *random)
     dims->hidden = 8 * plan_random_in(random, 1, 2);
     dims->inter = 8 * plan_random_in(random, 1, 2);
     dims->shared_inter = plan_random_chance(random, 40) ? 8 * plan_random_in(random, 1, 2) : 0;
-    dims->max_tokens = tokens < 25 ? plan_random_in(random, 1, 8) : tokens < 60 ? plan_random_in(random, 9, 99) : plan_random_in(random, 100, 500);
-    int32_t *widths[] = {&plan->tiles.gate_up, &plan->tiles.down, &plan->tiles.dgrad_down, &plan->tiles.dgrad_gate_up, &plan->tiles.wgrad_out,
-                         &plan->tiles.wgrad_in};
+    dims->max_tokens = tokens < 25 ? plan_random_in(random, 1, 8) : plan_random_in(random, tokens < 60 ? 9 : 100, tokens < 60 ? 99 : 500);
+    int32_t *widths[] = {&plan->tiles.gate_up, &plan->tiles.down, &plan->tiles.dgrad_down, &plan->tiles.dgrad_gate_up,
+                         &plan->tiles.wgrad_out, &plan->tiles.wgrad_in};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         *widths[i] = 8 * plan_random_in(random, 1, 2);
     }
@@ -54,8 +54,8 @@ static void make_shape(struct sim_plan *plan, struct plan_random *random)
 static void make_rings(struct sim_plan *plan, struct plan_random *random, enum sim_rule broken)
 {
     int32_t keep = plan_random_chance(random, 35) ? 0 : plan_random_in(random, 0, 12);
-    for (int backward = 0; backward < 2; backward++) {
-        struct mok_ring *ring = &plan->ring[backward];
+    for (int32_t i = 0; i < 2 * plan->dims.num_ranks; i++) {
+        struct mok_ring *ring = &plan->ring[i / 2][i % 2];
         ring->minibatch_rows = MOK_TILE_ROWS * plan_random_in(random, 1, plan_random_chance(random, 60) ? 1 : 3);
         ring->num_places = plan_random_in(random, 1, plan_random_chance(random, 50) ? 2 : 4);
         ring->look_ahead = broken == SIM_LOOK_AHEAD ? ring->num_places : plan_random_in(random, 0, ring->num_places - 1);
@@ -109,10 +109,22 @@ static int32_t find_filled_saved(const struct sim_plan *plan, const struct progr
     return -1;
 }
 
+/* A forward pass without a backward: the saved object is given up (mok_saved_release). */
+static void release_saved(const struct sim_plan *plan, struct progress *progress, int32_t saved)
+{
+    if (saved >= 0) {
+        progress->in_use[plan->action[progress->forward_of[saved]].schedule]--;
+        progress->forward_of[saved] = -1;
+    }
+}
+
 /* The next action that is allowed: a schedule is not built anew while a saved object needs it, a backward follows its forward. */
 static struct sim_action next_action(struct sim_plan *plan, struct progress *progress, struct plan_random *random)
 {
     int32_t schedule = plan_random_in(random, 0, plan->num_schedules - 1);
+    if (plan_random_chance(random, 5)) {
+        release_saved(plan, progress, find_filled_saved(plan, progress, random));
+    }
     int32_t filled = find_filled_saved(plan, progress, random);
     if (progress->built[schedule] < 0 || (!progress->in_use[schedule] && plan_random_chance(random, 30))) {
         progress->built[schedule] = plan->num_builds++;
@@ -214,8 +226,9 @@ static void make_schedule(const struct sim_plan *plan, const int32_t *counts, in
     for (int32_t row = 0; row < build->head.num_rows; row++) {
         build->routes[row].rank = -1;
     }
-    build->view = (struct mok_schedule_view){.head = &build->head, .expert_rows = rows, .expert_first = expert_first, .tile_expert = tile_expert, .active = active,
-                                             .ordinal = ordinal, .routes = build->routes, .ids = build->ids};
+    build->view = (struct mok_schedule_view){.head = &build->head, .expert_rows = rows, .expert_first = expert_first,
+                                             .tile_expert = tile_expert, .active = active, .ordinal = ordinal,
+                                             .routes = build->routes, .ids = build->ids};
 }
 
 static void place_routes(const struct sim_plan *plan, const int32_t *counts, int32_t source, struct sim_build *build)
@@ -264,19 +277,21 @@ void sim_plan_print(const struct sim_plan *plan)
 {
     static const char *const kinds[] = {"build", "forward", "backward"};
     const struct mok_dims *dims = &plan->dims;
-    printf("plan: seed %" PRIu64 ", R %d E %d K %d H %d I %d Is %d T_max %" PRId64 "\n", plan->seed, dims->num_ranks, dims->num_experts, dims->top_k,
-           dims->hidden, dims->inter, dims->shared_inter, dims->max_tokens);
-    printf("  tile widths: gate_up %d down %d dgrad_down %d dgrad_gate_up %d wgrad %d x %d, row_group %d\n", plan->tiles.gate_up, plan->tiles.down,
-           plan->tiles.dgrad_down, plan->tiles.dgrad_gate_up, plan->tiles.wgrad_out, plan->tiles.wgrad_in, plan->row_group);
-    for (int i = 0; i < 2; i++) {
-        printf("  ring %s: minibatch %" PRId64 " rows, %d places, look-ahead %d, keep %" PRId64 " rows\n", kinds[1 + i],
-               plan->ring[i].minibatch_rows, plan->ring[i].num_places, plan->ring[i].look_ahead, plan->ring[i].keep_rows);
-    }
-    printf("  saved %d, schedules %d, shared_recompute %d, bf16 gradients %d, split by %s, communication workers take tasks: %d, epochs from %u\n",
-           plan->num_saved, plan->num_schedules, plan->shared_recompute, plan->bf16_grads, plan->split_by_tile ? "row tile" : "row",
-           plan->comm_takes_tasks, plan->first_epoch);
+    printf("plan: seed %" PRIu64 ", R %d E %d K %d H %d I %d Is %d T_max %" PRId64 "\n", plan->seed, dims->num_ranks, dims->num_experts,
+           dims->top_k, dims->hidden, dims->inter, dims->shared_inter, dims->max_tokens);
+    printf("  tile widths: gate_up %d down %d dgrad_down %d dgrad_gate_up %d wgrad %d x %d, row_group %d\n", plan->tiles.gate_up,
+           plan->tiles.down, plan->tiles.dgrad_down, plan->tiles.dgrad_gate_up, plan->tiles.wgrad_out, plan->tiles.wgrad_in,
+           plan->row_group);
+    printf("  saved %d, schedules %d, shared_recompute %d, bf16 gradients %d, split by %s\n", plan->num_saved, plan->num_schedules,
+           plan->shared_recompute, plan->bf16_grads, plan->split_by_tile ? "row tile" : "row");
+    printf("  communication workers take tasks: %d, epochs from %u\n", plan->comm_takes_tasks, plan->first_epoch);
     for (int32_t r = 0; r < dims->num_ranks; r++) {
         printf("  rank %d: %d communication, %d computation workers\n", r, plan->num_comm[r], plan->num_compute[r]);
+        for (int i = 0; i < 2; i++) {
+            const struct mok_ring *ring = &plan->ring[r][i];
+            printf("    ring %s: minibatch %" PRId64 " rows, %d places, look-ahead %d, keep %" PRId64 " rows\n", kinds[1 + i],
+                   ring->minibatch_rows, ring->num_places, ring->look_ahead, ring->keep_rows);
+        }
     }
     for (int32_t a = 0; a < plan->num_actions; a++) {
         const struct sim_action *action = &plan->action[a];

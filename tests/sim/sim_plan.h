@@ -36,7 +36,7 @@ struct sim_plan {
     uint64_t seed;
     struct mok_dims dims; /* rank 0's */
     struct mok_tiles tiles;
-    struct mok_ring ring[2];  /* forward, backward */
+    struct mok_ring ring[SIM_MAX_RANKS][2]; /* forward, backward; ranks agree on keep_rows alone */
     int32_t num_comm[SIM_MAX_RANKS];
     int32_t num_compute[SIM_MAX_RANKS];
     int32_t num_saved;
@@ -53,7 +53,7 @@ struct sim_plan {
     struct sim_build build[SIM_MAX_ACTIONS][SIM_MAX_RANKS];
 };
 
-/* Makes the plan of a seed. Its arrays live until the next call. broken: the rule that will be broken; plans differ only by what it needs. */
+/* Makes the plan of a seed. Its arrays live until the next call. broken: the rule that will be broken; plans differ by what that needs. */
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_rule broken);
 /* To stdout, for a report. */
 void sim_plan_print(const struct sim_plan *plan);

@@ -1,5 +1,6 @@
 /*
- * The rules that keep memory accesses in order, each of which can be broken on purpose: a simulator that does not see a missing wait proves nothing.
+ * The rules that keep memory accesses in order, each of which can be broken on purpose: a simulator that does not see a missing wait proves
+ * nothing.
  */
 #ifndef MOK_SIM_RULES_H
 #define MOK_SIM_RULES_H

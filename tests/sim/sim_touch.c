@@ -41,8 +41,9 @@ static void make_local(struct sim_world *world, int32_t r)
     const struct sim_plan *plan = world->plan;
     struct sim_cells *cells = &world->cells;
     const struct mok_limits *limits = world->rank[r].limits;
-    int32_t places = (int32_t)(mok_max64(mok_plan_ring_rows(&plan->ring[0]), mok_plan_ring_rows(&plan->ring[1])) / MOK_TILE_ROWS);
-    int32_t tiles = (int32_t)mok_min64(plan->ring[0].keep_rows / MOK_TILE_ROWS, limits->max_tiles), token_tiles = (int32_t)limits->max_token_tiles;
+    int32_t places = (int32_t)(mok_max64(mok_plan_ring_rows(&plan->ring[r][0]), mok_plan_ring_rows(&plan->ring[r][1])) / MOK_TILE_ROWS);
+    int32_t tiles = (int32_t)mok_min64(plan->ring[r][0].keep_rows / MOK_TILE_ROWS, limits->max_tiles);
+    int32_t token_tiles = (int32_t)limits->max_token_tiles;
     int32_t columns = widest(plan), parts = plan->num_comm[r], local = mok_plan_num_local(plan->dims.num_experts, plan->dims.num_ranks, r);
     for (int32_t buffer = SIM_RING_X; buffer <= SIM_RING_DW; buffer++) {
         int by_part = buffer == SIM_RING_X || buffer == SIM_RING_DY || buffer == SIM_RING_W;
@@ -173,7 +174,8 @@ static void write_parts(struct sim_world *world, struct sim_actor *actor, int32_
     uint32_t stamp = stamp_of(actor->action, row_tile);
     for (int32_t part = 0; part < world->plan->num_comm[actor->rank]; part++) {
         if (world->plan->split_by_tile || part == actor->worker) {
-            sim_write(world, actor, buffer == SIM_KEPT_X ? own(actor, buffer, at0, row_tile, part) : own(actor, buffer, at0, part, 0), stamp);
+            int kept = buffer == SIM_KEPT_X;
+            sim_write(world, actor, own(actor, buffer, at0, kept ? row_tile : part, kept ? part : 0), stamp);
         }
     }
 }
@@ -183,7 +185,8 @@ void sim_touch_pull(struct sim_world *world, struct sim_actor *actor, int32_t ro
     const struct sim_action *action = sim_action_of(world, actor);
     const struct mok_walk *walk = walk_of(world, actor);
     int kept = is_kept(world, actor, row_tile);
-    for (int32_t row = next_row(world, actor, row_tile, row_tile * MOK_TILE_ROWS); row >= 0; row = next_row(world, actor, row_tile, row + 1)) {
+    int32_t row = next_row(world, actor, row_tile, row_tile * MOK_TILE_ROWS);
+    for (; row >= 0; row = next_row(world, actor, row_tile, row + 1)) {
         struct mok_route route = walk->schedule.routes[row];
         int32_t token = route.slot / walk->dims.top_k;
         struct sim_cell_idx rows = {route.rank, SIM_ROWS, {token, 0, 0}}, saved = {route.rank, SIM_SAVED_X, {action->saved, token, 0}};
@@ -216,7 +219,8 @@ void sim_touch_push(struct sim_world *world, struct sim_actor *actor, int32_t ro
     if (walk->backward) {
         read_all(world, actor, SIM_RING_DW, place, walk->cols_first, stamp_of(actor->action, row_tile));
     }
-    for (int32_t row = next_row(world, actor, row_tile, row_tile * MOK_TILE_ROWS); row >= 0; row = next_row(world, actor, row_tile, row + 1)) {
+    int32_t row = next_row(world, actor, row_tile, row_tile * MOK_TILE_ROWS);
+    for (; row >= 0; row = next_row(world, actor, row_tile, row + 1)) {
         struct mok_route route = walk->schedule.routes[row];
         sim_write(world, actor, (struct sim_cell_idx){route.rank, SIM_SLOTS, {route.slot, 0, 0}}, stamp_whole(actor->action));
         if (walk->backward) {

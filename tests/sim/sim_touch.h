@@ -1,6 +1,6 @@
 /*
- * Which cells each piece of work reads and writes: what both halves of it share. Where a backend may touch less (a weight-gradient tile reads some
- * columns only), the whole row tile is taken: what is ordered for all columns is ordered for some.
+ * Which cells each piece of work reads and writes: what both halves of it share. Where a backend may touch less (a weight-gradient tile
+ * reads some columns only), the whole row tile is taken: what is ordered for all columns is ordered for some.
  *
  * Stamps say what a cell holds: the action (+1) that made it, with the row tile it belongs to where places are reused.
  */
@@ -14,7 +14,10 @@ static inline uint32_t stamp_of(int32_t action, int32_t tile) { return ((uint32_
 /* The action alone: buffers that are filled once per action. */
 static inline uint32_t stamp_whole(int32_t action) { return stamp_of(action, -1); }
 
-static inline const struct mok_walk *walk_of(const struct sim_world *world, const struct sim_actor *actor) { return &world->rank[actor->rank].walk; }
+static inline const struct mok_walk *walk_of(const struct sim_world *world, const struct sim_actor *actor)
+{
+    return &world->rank[actor->rank].walk;
+}
 
 static inline struct sim_cell_idx own(const struct sim_actor *actor, int32_t buffer, int32_t at0, int32_t at1, int32_t at2)
 {
@@ -29,7 +32,8 @@ static inline void read_all(struct sim_world *world, struct sim_actor *actor, in
     }
 }
 
-static inline void read_all_kept(struct sim_world *world, struct sim_actor *actor, int32_t buffer, int32_t tile, int32_t count, uint32_t stamp)
+static inline void read_all_kept(struct sim_world *world, struct sim_actor *actor, int32_t buffer, int32_t tile, int32_t count,
+                                 uint32_t stamp)
 {
     for (int32_t i = 0; i < count; i++) {
         sim_read(world, actor, own(actor, buffer, sim_action_of(world, actor)->saved, tile, i), stamp);

@@ -51,7 +51,8 @@ static void touch_dgrad_down(struct sim_world *world, struct sim_actor *actor, c
 /* Index of a weight-gradient tile among those of its expert. */
 static int32_t grad_index(const struct mok_walk *walk, const struct mok_task *task, int32_t inter)
 {
-    int32_t hidden_in = mok_plan_num_tiles(walk->dims.hidden, walk->tiles.wgrad_in), inter_in = mok_plan_num_tiles(inter, walk->tiles.wgrad_in);
+    int32_t hidden_in = mok_plan_num_tiles(walk->dims.hidden, walk->tiles.wgrad_in);
+    int32_t inter_in = mok_plan_num_tiles(inter, walk->tiles.wgrad_in);
     int32_t inter_out = mok_plan_num_tiles(inter, walk->tiles.wgrad_out);
     switch (task->matrix) {
     case MOK_MATRIX_GATE: return task->out_tile * hidden_in + task->in_tile;
@@ -60,7 +61,7 @@ static int32_t grad_index(const struct mok_walk *walk, const struct mok_task *ta
     }
 }
 
-/* The accumulator: from the gradient or the lap before, into the gradient or the next lap. Stamps are the row tile up to which it has summed. */
+/* The accumulator: from the gradient or the lap before, into the gradient or the next lap. Its stamp: the row tile it has summed up to. */
 static void touch_accumulator(struct sim_world *world, struct sim_actor *actor, const struct mok_walk *walk)
 {
     const struct mok_task *task = &actor->task;
@@ -107,7 +108,7 @@ void sim_touch_grads(struct sim_world *world, struct sim_actor *actor)
     }
 }
 
-/* ---- shared expert --------------------------------------------------------------------------------------------------------------------- */
+/* ---- shared expert -------------------------------------------------------------------------------------------------------- */
 
 /* The rank's own x, kept for backward, of one token tile. */
 static void read_own_x(struct sim_world *world, struct sim_actor *actor, int32_t token_tile)
@@ -139,7 +140,8 @@ static void touch_shared_dgrad_down(struct sim_world *world, struct sim_actor *a
 
 static void touch_shared_wgrad(struct sim_world *world, struct sim_actor *actor, const struct mok_walk *walk)
 {
-    static const int32_t operand[] = {[MOK_MATRIX_GATE] = SIM_SHARED_DG, [MOK_MATRIX_UP] = SIM_SHARED_DU, [MOK_MATRIX_DOWN] = SIM_SHARED_WH};
+    static const int32_t operand[] = {[MOK_MATRIX_GATE] = SIM_SHARED_DG, [MOK_MATRIX_UP] = SIM_SHARED_DU,
+                                      [MOK_MATRIX_DOWN] = SIM_SHARED_WH};
     const struct mok_task *task = &actor->task;
     for (int32_t tile = task->first_tile; tile < task->end_tile; tile++) {
         read_all(world, actor, operand[task->matrix], tile, walk->shared_first, stamp_of(actor->action, tile));
@@ -185,7 +187,7 @@ static void touch_shared_task(struct sim_world *world, struct sim_actor *actor, 
     }
 }
 
-/* ---- all tasks -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- all tasks ------------------------------------------------------------------------------------------------------------ */
 
 static const char *const task_names[] = {
     [MOK_TASK_NONE] = "none",
@@ -238,7 +240,8 @@ void sim_touch_task(struct sim_world *world, struct sim_actor *actor)
         touch_wgrad(world, actor, walk);
         break;
     case MOK_TASK_WGRAD_ZERO:
-        sim_write(world, actor, own(actor, SIM_GRAD, task->expert, grad_index(walk, task, walk->dims.inter), 0), stamp_whole(actor->action));
+        sim_write(world, actor, own(actor, SIM_GRAD, task->expert, grad_index(walk, task, walk->dims.inter), 0),
+                  stamp_whole(actor->action));
         break;
     default:
         touch_shared_task(world, actor, walk);

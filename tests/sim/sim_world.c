@@ -41,23 +41,24 @@ static int describe_op(const struct sim_world *world, int32_t id, uint32_t tick,
     static const char *const kinds[] = {"build", "forward", "backward"};
     const struct sim_actor *actor = &world->actor[id / SIM_IDS];
     const struct sim_op *op = &world->op[id][tick];
-    return snprintf(text, size, "rank %d worker %d (%s), action %d (%s): %s %d,%d", actor->rank, actor->worker,
-                    actor->is_comm ? "communication" : "computation", op->action, kinds[world->plan->action[op->action].kind], op->what, op->a, op->b);
+    const char *role = actor->is_comm ? "communication" : "computation";
+    return snprintf(text, size, "rank %d worker %d (%s), action %d (%s): %s %d,%d", actor->rank, actor->worker, role, op->action,
+                    kinds[world->plan->action[op->action].kind], op->what, op->a, op->b);
 }
 
 static void report_conflict(struct sim_world *world, const struct sim_actor *actor, struct sim_cell_idx idx, int wrote, uint32_t stamp,
                             struct sim_conflict conflict)
 {
-    static const char *const verdicts[] = {"", "two accesses to one cell, one of them a write, are not ordered", "the cell holds something else",
-                                           "there is no such cell"};
+    static const char *const verdicts[] = {"", "two accesses to one cell, one of them a write, are not ordered",
+                                           "the cell holds something else", "there is no such cell"};
     char mine[256], other[256] = "never written";
     describe_op(world, actor->id, actor->clock.at[actor->id], mine, sizeof mine);
     if (conflict.id >= 0) {
         describe_op(world, conflict.id, conflict.tick, other, sizeof other);
     }
     snprintf(world->report, sizeof world->report, "%s: %s of rank %d at %d,%d,%d\n  %s by %s (stamp %x)\n  %s by %s (stamp %x)\n",
-             verdicts[conflict.verdict], sim_buffer_name(idx.buffer), idx.rank, idx.at[0], idx.at[1], idx.at[2], wrote ? "write" : "read", mine,
-             stamp, conflict.other_wrote ? "write" : "read", other, conflict.stamp);
+             verdicts[conflict.verdict], sim_buffer_name(idx.buffer), idx.rank, idx.at[0], idx.at[1], idx.at[2], wrote ? "write" : "read",
+             mine, stamp, conflict.other_wrote ? "write" : "read", other, conflict.stamp);
     world->outcome = SIM_VIOLATION;
 }
 
@@ -135,7 +136,8 @@ static struct sim_counter *find_counter(struct sim_world *world, const struct si
 {
     struct sim_rank *rank = &world->rank[actor->rank];
     const int64_t *base = rank->counter_base[sim_action_of(world, actor)->kind == SIM_BACKWARD];
-    if (wait.counter < 0 || wait.counter >= MOK_NUM_COUNTERS || wait.index < 0 || base[wait.counter] + wait.index >= base[wait.counter + 1]) {
+    int exists = wait.counter >= 0 && wait.counter < MOK_NUM_COUNTERS && wait.index >= 0;
+    if (!exists || base[wait.counter] + wait.index >= base[wait.counter + 1]) {
         snprintf(world->report, sizeof world->report, "counter %d[%d] does not exist\n", wait.counter, wait.index);
         world->outcome = SIM_VIOLATION;
         return rank->counter;
@@ -199,9 +201,10 @@ static void prepare_walk(struct sim_world *world, int32_t r)
         return;
     }
     int backward = action->kind == SIM_BACKWARD;
-    rank->walk = (struct mok_walk){.dims = plan->dims, .ring = plan->ring[backward], .tiles = plan->tiles, .backward = backward,
-                                   .num_comm = plan->num_comm[r], .shared_recompute = plan->shared_recompute, .zero_grads = action->zero_grads,
-                                   .row_group = plan->row_group, .schedule = plan->build[action->build][r].view};
+    rank->walk = (struct mok_walk){.dims = plan->dims, .ring = plan->ring[r][backward], .tiles = plan->tiles, .backward = backward,
+                                   .num_comm = plan->num_comm[r], .shared_recompute = plan->shared_recompute,
+                                   .zero_grads = action->zero_grads, .row_group = plan->row_group,
+                                   .schedule = plan->build[action->build][r].view};
     rank->walk.dims.rank = r;
     mok_walk_init(&rank->walk);
     rank->next_task = 0;
@@ -239,7 +242,7 @@ static void make_rank(struct sim_world *world, int32_t r)
     int64_t room = rank->room, most = 0;
     memset(rank, 0, sizeof *rank);
     for (int backward = 0; backward < 2; backward++) {
-        rank->limits[backward] = mok_plan_limits(&plan->dims, &plan->ring[backward]);
+        rank->limits[backward] = mok_plan_limits(&plan->dims, &plan->ring[r][backward]);
         for (int kind = 0; kind <= MOK_NUM_COUNTERS; kind++) {
             rank->counter_base[backward][kind] = mok_plan_counter_base(&rank->limits[backward], kind);
         }
@@ -274,17 +277,17 @@ static void make_rank(struct sim_world *world, int32_t r)
 static void report_deadlock(struct sim_world *world)
 {
     static const char *const states[SIM_NUM_STATES] = {
-        "launch", "prepare", "arrive in", "wait in", "read lists", "step", "step signal", "moved", "arrive out", "take", "task wait", "task run",
-        "task signal", "wait out", "wait for the sum", "sum", "leave", "end"};
+        "launch", "prepare", "arrive in", "wait in", "read lists", "step", "step signal", "moved", "arrive out", "take", "task wait",
+        "task run", "task signal", "wait out", "wait for the sum", "sum", "leave", "end"};
     size_t at = (size_t)snprintf(world->report, sizeof world->report, "no actor can go on:\n");
     for (int32_t i = 0; i < world->num_actors && at < sizeof world->report; i++) {
         const struct sim_actor *actor = &world->actor[i];
         if (actor->state != SIM_AT_END) {
+            const char *role = actor->is_comm ? "communication" : "computation";
             at += (size_t)snprintf(world->report + at, sizeof world->report - at,
-                                   "  rank %d worker %d (%s) action %d at %s (step %" PRId64 ", task kind %d): %s[%d] is %u, awaited %u\n", actor->rank,
-                                   actor->worker, actor->is_comm ? "communication" : "computation", actor->action, states[actor->state],
-                                   actor->step_idx, actor->task.kind, sim_rule_name(actor->rule), actor->wait_index, actor->wait_seen,
-                                   actor->wait_target);
+                                   "  rank %d worker %d (%s) action %d at %s (step %" PRId64 ", task kind %d): %s[%d] is %u, awaited %u\n",
+                                   actor->rank, actor->worker, role, actor->action, states[actor->state], actor->step_idx, actor->task.kind,
+                                   sim_rule_name(actor->rule), actor->wait_index, actor->wait_seen, actor->wait_target);
         }
     }
     world->outcome = SIM_DEADLOCK;
@@ -294,7 +297,8 @@ static void redraw_slowness(struct sim_world *world)
 {
     int32_t slow_rank = plan_random_in(&world->random, 0, 2 * world->plan->dims.num_ranks - 1); /* half the time: none */
     for (int32_t i = 0; i < world->num_actors; i++) {
-        world->slowness[i] = plan_random_chance(&world->random, 25) || world->actor[i].rank == slow_rank ? plan_random_in(&world->random, 8, 15) : 0;
+        int is_slow = plan_random_chance(&world->random, 25) || world->actor[i].rank == slow_rank;
+        world->slowness[i] = is_slow ? plan_random_in(&world->random, 8, 15) : 0;
     }
 }
 

@@ -4,9 +4,9 @@
  *
  *   struct plan_case -> plan_check() -> 1, or 0 with the broken rule in plan_error
  *
- * Checked: the task list equals the list that the rules give, task by task; the steps equal theirs; every counter index is inside its array;
- * what is announced adds up to exactly what is waited for; the weight-gradient segments cut each expert's rows, once, with the right carry flags;
- * and communication workers with one computation worker, blocking strictly in order, reach the end.
+ * Checked: the task list equals the list that the rules give, task by task; the steps equal theirs; every counter index is inside its
+ * array; what is announced adds up to exactly what is waited for; the weight-gradient segments cut each expert's rows, once, with the right
+ * carry flags; and communication workers with one computation worker, blocking strictly in order, reach the end.
  */
 #ifndef MOK_TEST_PLAN_CHECK_H
 #define MOK_TEST_PLAN_CHECK_H
@@ -116,8 +116,8 @@ static inline void plan_add(struct plan_list *list, struct mok_task task)
 }
 
 /* Tiles of a block [first, end) x columns in groups of row_group row tiles. minibatch < 0: computed from the row tile. */
-static inline void plan_add_block(struct plan_list *list, const struct plan_case *plan, const struct plan_walk *w, int32_t kind, int32_t first,
-                                  int32_t end, int32_t columns, int32_t lap)
+static inline void plan_add_block(struct plan_list *list, const struct plan_case *plan, const struct plan_walk *w, int32_t kind,
+                                  int32_t first, int32_t end, int32_t columns, int32_t lap)
 {
     int32_t mb_tiles = (int32_t)(plan->ring.minibatch_rows / MOK_TILE_ROWS);
     int routed = kind == MOK_TASK_GATE_UP || kind == MOK_TASK_DOWN || kind == MOK_TASK_RECOMPUTE || kind == MOK_TASK_DGRAD_DOWN ||
@@ -125,7 +125,8 @@ static inline void plan_add_block(struct plan_list *list, const struct plan_case
     for (int32_t group = first; group < end; group += plan->row_group) {
         for (int32_t column = 0; column < columns; column++) {
             for (int32_t row = group; row < end && row < group + plan->row_group; row++) {
-                plan_add(list, (struct mok_task){.kind = kind, .row_tile = row, .col_tile = column, .minibatch = routed ? row / mb_tiles : 0,
+                plan_add(list, (struct mok_task){.kind = kind, .row_tile = row, .col_tile = column,
+                                                 .minibatch = routed ? row / mb_tiles : 0,
                                                  .expert = routed ? w->tile_expert[row] : 0, .lap = lap});
             }
         }
@@ -157,8 +158,8 @@ static inline void plan_add_wgrad(struct plan_list *list, const struct plan_case
 }
 
 /* F(0) .. F(d), S(0), F(d+1), S(1), ... over minibatches [first, end). */
-static inline void plan_add_pairs(struct plan_list *list, const struct plan_case *plan, const struct plan_walk *w, int32_t first, int32_t end,
-                                  int32_t lap)
+static inline void plan_add_pairs(struct plan_list *list, const struct plan_case *plan, const struct plan_walk *w, int32_t first,
+                                  int32_t end, int32_t lap)
 {
     int32_t mb_tiles = (int32_t)(plan->ring.minibatch_rows / MOK_TILE_ROWS), next = first;
     int32_t kinds[2] = {MOK_TASK_GATE_UP, MOK_TASK_DOWN};
@@ -171,11 +172,11 @@ static inline void plan_add_pairs(struct plan_list *list, const struct plan_case
     }
     for (int32_t second = first; second < end; second++) {
         for (; next < end && next <= second + plan->ring.look_ahead; next++) {
-            plan_add_block(list, plan, w, kinds[0], next * mb_tiles, (int32_t)mok_min64((next + 1) * mb_tiles, w->head.num_tiles), columns[0],
-                           lap);
+            plan_add_block(list, plan, w, kinds[0], next * mb_tiles, (int32_t)mok_min64((next + 1) * mb_tiles, w->head.num_tiles),
+                           columns[0], lap);
         }
-        plan_add_block(list, plan, w, kinds[1], second * mb_tiles, (int32_t)mok_min64((second + 1) * mb_tiles, w->head.num_tiles), columns[1],
-                       lap);
+        plan_add_block(list, plan, w, kinds[1], second * mb_tiles, (int32_t)mok_min64((second + 1) * mb_tiles, w->head.num_tiles),
+                       columns[1], lap);
     }
 }
 
@@ -249,8 +250,8 @@ static inline int plan_check_tasks(const struct plan_list *list, const struct pl
             expected = list->tasks[i];
         }
         if (memcmp(&task, &expected, sizeof task) != 0) {
-            return plan_fail("task %lld is kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d carry %d %d, "
-                             "expected kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d carry %d %d",
+            return plan_fail("task %lld is kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d carry "
+                             "%d %d, expected kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d carry %d %d",
                              (long long)i, task.kind, task.row_tile, task.col_tile, task.minibatch, task.expert, task.matrix, task.out_tile,
                              task.in_tile, task.lap, task.first_tile, task.end_tile, task.carry_in, task.carry_out, expected.kind,
                              expected.row_tile, expected.col_tile, expected.minibatch, expected.expert, expected.matrix, expected.out_tile,
@@ -278,8 +279,8 @@ static inline int plan_check_segments(const struct plan_list *list, const struct
             int first = task.first_tile == w->expert_first[task.expert] / MOK_TILE_ROWS;
             int last = task.end_tile == w->expert_first[task.expert + 1] / MOK_TILE_ROWS;
             if (task.first_tile != reached[task.expert] || task.carry_in == first || task.carry_out == last) {
-                return plan_fail("expert %d, lap %d: rows %d..%d after %d, carry %d %d", task.expert, task.lap, task.first_tile, task.end_tile,
-                                 reached[task.expert], task.carry_in, task.carry_out);
+                return plan_fail("expert %d, lap %d: rows %d..%d after %d, carry %d %d", task.expert, task.lap, task.first_tile,
+                                 task.end_tile, reached[task.expert], task.carry_in, task.carry_out);
             }
             reached[task.expert] = task.end_tile;
         }
@@ -287,7 +288,8 @@ static inline int plan_check_segments(const struct plan_list *list, const struct
     for (int32_t e = 0; plan->backward && e < w->walk.num_local; e++) {
         wanted = (int64_t)(w->expert_first[e + 1] - w->expert_first[e]) / MOK_TILE_ROWS * w->walk.wgrad_tasks;
         if (covered[e] != wanted) {
-            return plan_fail("expert %d: weight gradients contract %lld row tiles, expected %lld", e, (long long)covered[e], (long long)wanted);
+            return plan_fail("expert %d: weight gradients contract %lld row tiles, expected %lld", e, (long long)covered[e],
+                             (long long)wanted);
         }
     }
     return 1;
@@ -463,7 +465,8 @@ static inline int plan_check_progress(const struct plan_list *list, const struct
             return plan_fail("communication worker %d is stuck at step %lld", c, (long long)step[c]);
         }
     }
-    return task == list->count || plan_fail("the computation worker is stuck at task %lld of %lld", (long long)task, (long long)list->count);
+    return task == list->count || plan_fail("the computation worker is stuck at task %lld of %lld", (long long)task,
+                                            (long long)list->count);
 }
 
 /* 1 when the case keeps every rule; 0 with the broken one in plan_error. Cases that are too large are skipped: 1. */

@@ -37,7 +37,8 @@ static void ring_rows_cycle_through_the_places(void **state)
     (void)state;
     struct plan_random random = {6};
     for (int i = 0; i < 2000; i++) {
-        struct mok_ring ring = {.minibatch_rows = MOK_TILE_ROWS * plan_random_in(&random, 1, 5), .num_places = plan_random_in(&random, 1, 6)};
+        struct mok_ring ring = {.minibatch_rows = MOK_TILE_ROWS * plan_random_in(&random, 1, 5)};
+        ring.num_places = plan_random_in(&random, 1, 6);
         int64_t rows = mok_plan_ring_rows(&ring);
         assert_int_equal(rows, ring.minibatch_rows * ring.num_places);
         for (int j = 0; j < 50; j++) {
@@ -77,7 +78,8 @@ static void counters_are_apart(void **state)
         dims.top_k = plan_random_in(&random, 1, 8);
         dims.max_tokens = plan_random_in(&random, 1, 5000);
         dims.shared_inter = plan_random_chance(&random, 50) ? 64 : 0;
-        struct mok_ring ring = {.minibatch_rows = MOK_TILE_ROWS * plan_random_in(&random, 1, 9), .num_places = plan_random_in(&random, 1, 5)};
+        struct mok_ring ring = {.minibatch_rows = MOK_TILE_ROWS * plan_random_in(&random, 1, 9)};
+        ring.num_places = plan_random_in(&random, 1, 5);
         struct mok_limits limits = mok_plan_limits(&dims, &ring);
         assert_int_equal(limits.max_tiles * MOK_TILE_ROWS, limits.max_rows);
         assert_true(limits.max_minibatches * ring.minibatch_rows >= limits.max_rows);
