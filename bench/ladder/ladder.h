@@ -119,6 +119,8 @@ void ladder_verify(void);
 /* ---- times (ladder_speed.cu) ------------------------------------------------------------------------------------------ */
 
 /* only: part of a shape's name, or NULL for all shapes. json: file to write, or NULL. */
+/* Each GEMM and its dense twin once, for a profiler. */
+void ladder_once(const char *only);
 void ladder_speed(const char *only, const char *label, FILE *json);
 
 #endif

@@ -1,5 +1,6 @@
 /*
  * ladder verify                       checks all GEMMs; exit code 1 when one fails
+ * ladder once SHAPES                  each GEMM and its dense twin once, for a profiler
  * ladder speed [SHAPES [LABEL]]       times them; SHAPES: names, joined by commas; appends JSON lines to $LADDER_JSON when set
  */
 #include <string.h>
@@ -8,14 +9,18 @@
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || (strcmp(argv[1], "verify") && strcmp(argv[1], "speed"))) {
-        fprintf(stderr, "usage: ladder verify | ladder speed [SHAPES [LABEL]]\n");
+    if (argc < 2 || (strcmp(argv[1], "verify") && strcmp(argv[1], "speed") && strcmp(argv[1], "once"))) {
+        fprintf(stderr, "usage: ladder verify | ladder speed [SHAPES [LABEL]] | ladder once SHAPES\n");
         return 2;
     }
     LADDER_MOK(mok_cuda_gemm_prepare());
     if (!strcmp(argv[1], "verify")) {
         ladder_verify();
         return ladder_num_failed > 0 || ladder_num_checks == 0;
+    }
+    if (!strcmp(argv[1], "once")) {
+        ladder_once(argc > 2 ? argv[2] : "");
+        return 0;
     }
     const char *path = getenv("LADDER_JSON");
     FILE *json = path ? fopen(path, "a") : NULL;

@@ -185,20 +185,26 @@ static void report_job(const struct speed_shape *shape, enum job job, const stru
     }
 }
 
-static void time_shape(const struct speed_shape *shape, const char *label, FILE *json)
+/* Problem of a shape: group sizes within 20% of the mean, the same ones each time. */
+static void create_shape(const struct speed_shape *shape, struct ladder_problem *p)
 {
-    static struct timing timing;
     const struct ladder_layout layout = {0, 0, MOK_DTYPE_FP32};
     int32_t counts[256];
     uint32_t state = 12345;
-    struct ladder_problem p;
-    struct dense dense;
     for (int32_t e = 0; e < shape->num_experts; e++) {
         state = state * 1664525u + 1013904223u;
         counts[e] = (int32_t)(shape->mean_rows * (0.8 + 0.4 * (state >> 8) / 16777216.0));
     }
-    ladder_problem_create(&p, shape->num_experts, counts, shape->hidden, shape->inter, &layout, 5);
-    LADDER_CUDA(cudaMemset(p.grads, 0, (size_t)p.grads_bytes));
+    ladder_problem_create(p, shape->num_experts, counts, shape->hidden, shape->inter, &layout, 5);
+    LADDER_CUDA(cudaMemset(p->grads, 0, (size_t)p->grads_bytes));
+}
+
+static void time_shape(const struct speed_shape *shape, const char *label, FILE *json)
+{
+    static struct timing timing;
+    struct ladder_problem p;
+    struct dense dense;
+    create_shape(shape, &p);
     dense_create(&dense, &p);
     run_mok(GATE_UP_KEEP, &p); /* g, u for D; D makes dg, du, wh for the rest */
     for (int job = 0; job < NUM_JOBS; job++) {
@@ -207,6 +213,25 @@ static void time_shape(const struct speed_shape *shape, const char *label, FILE 
     }
     dense_destroy(&dense);
     ladder_problem_destroy(&p);
+}
+
+void ladder_once(const char *only)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        if (strstr(only, shapes[i].name)) {
+            struct ladder_problem p;
+            struct dense dense;
+            create_shape(&shapes[i], &p);
+            dense_create(&dense, &p);
+            for (int job = 0; job < NUM_JOBS; job++) {
+                run_mok((enum job)job, &p);
+                run_dense((enum job)job, &dense, &p);
+            }
+            LADDER_CUDA(cudaDeviceSynchronize());
+            dense_destroy(&dense);
+            ladder_problem_destroy(&p);
+        }
+    }
 }
 
 void ladder_speed(const char *only, const char *label, FILE *json)

@@ -17,7 +17,7 @@
  *
  * Bits depend on H, I and the values of the row (weight gradients: of the expert's rows) only: no split of the contraction, no
  * floating-point atomics. All calls enqueue on `stream`, never block, never allocate, and may be captured in a graph. Every wait in a
- * kernel is bounded: after wait_limit_ms it traps (a device error) instead of hanging.
+ * kernel is bounded: after wait_limit_ms it raises a device error instead of hanging.
  */
 #ifndef MOK_CUDA_GEMM_H
 #define MOK_CUDA_GEMM_H

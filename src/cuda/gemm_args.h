@@ -30,6 +30,7 @@ struct mok_gemm_activation {
     float alpha;
     float minus_alpha_log2e; /* exp(-alpha z) = 2^(minus_alpha_log2e z) */
     float up_offset;
+    int32_t clamps; /* limit is finite */
 };
 
 struct mok_gate_up_kernel_args {
@@ -78,10 +79,10 @@ struct mok_dgrad_gate_up_kernel_args {
 struct mok_wgrad_kernel_args {
     CUtensorMap a[2]; /* [rows, out], box 64 x 64 */
     CUtensorMap b;    /* [rows, in], box 64 x 64 */
+    /* The matrices themselves, in boxes of 128 bytes x 64 rows: 32 columns of fp32, 64 of bf16. */
+    CUtensorMap grad[2];                   /* [El, out, in] fp32 or bf16 */
+    CUtensorMap carry_in[2], carry_out[2]; /* [1, out, in] fp32; bf16 gradients only */
     struct mok_gemm_walk walk;
-    mok_matrices grad[2];
-    const float *carry_in[2];
-    float *carry_out[2];
     uint64_t wait_limit_ns;
     int32_t num_parts, out, in;
     int32_t out_tiles; /* of one part */

@@ -6,11 +6,15 @@
 
 template <typename TILE> MOK_DEVICE void load_dgrad_down_tiles(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;
     int32_t tiles = mok_cuda_window_tiles(&args->walk);
-    int32_t idx = mok_cuda_first_idx<TILE>();
-    for (; mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile); idx += mok_cuda_idx_stride<TILE>()) {
+    for (int32_t idx = mok_cuda_first_idx<TILE>();; idx += mok_cuda_idx_stride<TILE>()) {
+        tile.valid = mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile);
+        mok_cuda_post_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns);
+        if (!tile.valid) {
+            return;
+        }
         mok_cuda_load_dgrad_down<TILE>(args, shared, &cursor, &tile);
     }
 }
@@ -18,14 +22,12 @@ template <typename TILE> MOK_DEVICE void load_dgrad_down_tiles(const struct mok_
 template <typename TILE>
 MOK_DEVICE void multiply_dgrad_down_tiles(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;
-    int32_t tiles = mok_cuda_window_tiles(&args->walk);
-    int32_t idx = mok_cuda_first_idx<TILE>();
-    for (; mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile); idx += mok_cuda_idx_stride<TILE>()) {
+    while (mok_cuda_take_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns)) {
         if (tile.rows > (int32_t)warpgroup * MOK_GEMM_PANEL) {
             float acc[128];
-            mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, args->num_steps, args->wait_limit_ns);
+            mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, args->num_steps, &tile, args->wait_limit_ns);
             mok_cuda_finish_dgrad_down<TILE>(args, shared, &cursor, warpgroup, acc, &tile);
         } else {
             mok_cuda_skip_steps<TILE>(shared, &cursor, args->num_steps + MOK_DGRAD_DOWN_CHUNKS, args->wait_limit_ns);
@@ -39,11 +41,15 @@ MOK_DEVICE void multiply_dgrad_down_tiles(const struct mok_dgrad_down_kernel_arg
 template <typename TILE>
 MOK_DEVICE void load_dgrad_gate_up_tiles(const struct mok_dgrad_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;
     int32_t tiles = mok_cuda_window_tiles(&args->walk);
-    int32_t idx = mok_cuda_first_idx<TILE>();
-    for (; mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile); idx += mok_cuda_idx_stride<TILE>()) {
+    for (int32_t idx = mok_cuda_first_idx<TILE>();; idx += mok_cuda_idx_stride<TILE>()) {
+        tile.valid = mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile);
+        mok_cuda_post_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns);
+        if (!tile.valid) {
+            return;
+        }
         mok_cuda_load_dgrad_gate_up<TILE>(args, shared, &cursor, &tile);
     }
 }
@@ -51,15 +57,13 @@ MOK_DEVICE void load_dgrad_gate_up_tiles(const struct mok_dgrad_gate_up_kernel_a
 template <typename TILE>
 MOK_DEVICE void multiply_dgrad_gate_up_tiles(const struct mok_dgrad_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_panel_writer writer = mok_cuda_open_panels<TILE>(shared, warpgroup);
     struct mok_gemm_tile tile;
-    int32_t tiles = mok_cuda_window_tiles(&args->walk);
-    int32_t idx = mok_cuda_first_idx<TILE>();
-    for (; mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile); idx += mok_cuda_idx_stride<TILE>()) {
+    while (mok_cuda_take_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns)) {
         if (tile.rows > (int32_t)warpgroup * MOK_GEMM_PANEL) {
             float acc[128];
-            mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, 2 * args->half_steps, args->wait_limit_ns);
+            mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, 2 * args->half_steps, &tile, args->wait_limit_ns);
             mok_cuda_store_tile(&writer, &args->dx, acc, &tile);
         } else {
             mok_cuda_skip_steps<TILE>(shared, &cursor, 2 * args->half_steps, args->wait_limit_ns);

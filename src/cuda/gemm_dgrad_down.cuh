@@ -45,13 +45,13 @@ struct mok_dgrad_rows {
 };
 
 /* Two neighbouring elements of row `half`: dh0, dh1 and the packed g, u become packed dg, du, wh. */
-MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, struct mok_dgrad_rows *rows, int half, float dh0, float dh1, uint32_t *g,
+MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, int clamps, struct mok_dgrad_rows *rows, int half, float dh0, float dh1, uint32_t *g,
                                      uint32_t *u, uint32_t *wh_out)
 {
     float by_g[2], by_u[2];
     float w = rows->w[half];
-    uint32_t h = mok_hw_pack_bf16(mok_cuda_activate_derive(act, mok_cuda_bf16_low(*g), mok_cuda_bf16_low(*u), &by_g[0], &by_u[0]),
-                                  mok_cuda_activate_derive(act, mok_cuda_bf16_high(*g), mok_cuda_bf16_high(*u), &by_g[1], &by_u[1]));
+    uint32_t h = mok_hw_pack_bf16(mok_cuda_activate_derive(act, clamps, mok_cuda_bf16_low(*g), mok_cuda_bf16_low(*u), &by_g[0], &by_u[0]),
+                                  mok_cuda_activate_derive(act, clamps, mok_cuda_bf16_high(*g), mok_cuda_bf16_high(*u), &by_g[1], &by_u[1]));
     float h0 = mok_cuda_bf16_low(h), h1 = mok_cuda_bf16_high(h);
     float d0 = __fmul_rn(w, dh0), d1 = __fmul_rn(w, dh1);
     rows->dw[half] = __fmaf_rn(dh1, h1, __fmaf_rn(dh0, h0, rows->dw[half]));
@@ -61,8 +61,8 @@ MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, stru
 }
 
 /* One chunk of 64 columns: dh[32] of the thread; g, u in the stage. */
-MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, struct mok_stage *stage, uint32_t warpgroup, const float *dh,
-                                      struct mok_dgrad_rows *rows)
+MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, struct mok_stage *stage, uint32_t warpgroup, int clamps,
+                                      const float *dh, struct mok_dgrad_rows *rows)
 {
     uint32_t thread = threadIdx.x % 128;
     uint32_t g_panel = mok_hw_shared_address(stage->a + warpgroup * MOK_GEMM_BLOCK_BYTES);
@@ -75,7 +75,7 @@ MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *a
         mok_hw_load_matrix_x4(mok_cuda_panel_address(u_panel, thread, p), &u[0], &u[1], &u[2], &u[3]);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            mok_cuda_derive_pair(&args->activation, rows, i % 2, dh[8 * p + 2 * i], dh[8 * p + 2 * i + 1], &g[i], &u[i], &wh[i]);
+            mok_cuda_derive_pair(&args->activation, clamps, rows, i % 2, dh[8 * p + 2 * i], dh[8 * p + 2 * i + 1], &g[i], &u[i], &wh[i]);
         }
         mok_hw_store_matrix_x4(mok_cuda_panel_address(g_panel, thread, p), g[0], g[1], g[2], g[3]);
         mok_hw_store_matrix_x4(mok_cuda_panel_address(u_panel, thread, p), u[0], u[1], u[2], u[3]);
@@ -136,7 +136,11 @@ MOK_DEVICE void mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_ar
     for (int chunk = 0; chunk < MOK_DGRAD_DOWN_CHUNKS; chunk++) {
         struct mok_stage *stage = &shared->stage[cursor->idx];
         mok_cuda_wait_barrier(&shared->full[cursor->idx], cursor->parity, args->wait_limit_ns);
-        mok_cuda_derive_chunk(args, stage, warpgroup, acc + 32 * chunk, &rows);
+        if (args->activation.clamps) {
+            mok_cuda_derive_chunk(args, stage, warpgroup, 1, acc + 32 * chunk, &rows);
+        } else {
+            mok_cuda_derive_chunk(args, stage, warpgroup, 0, acc + 32 * chunk, &rows);
+        }
         mok_hw_fence_async_shared_cta();
         mok_cuda_warpgroup_barrier(warpgroup);
         if (thread == 0) {

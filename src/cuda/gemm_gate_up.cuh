@@ -28,8 +28,8 @@ MOK_DEVICE void mok_cuda_load_gate_up(const struct mok_gate_up_kernel_args *args
 }
 
 /* g, u: 32 words each of a thread, two panels. */
-MOK_DEVICE void mok_cuda_store_h(const struct mok_gate_up_kernel_args *args, struct mok_panel_writer *writer, const uint32_t *g, const uint32_t *u,
-                                 int32_t row, int32_t rows, int32_t col)
+MOK_DEVICE void mok_cuda_store_h(const struct mok_gate_up_kernel_args *args, struct mok_panel_writer *writer, int clamps, const uint32_t *g,
+                                 const uint32_t *u, int32_t row, int32_t rows, int32_t col)
 {
 #pragma unroll
     for (int p = 0; p < 2; p++) {
@@ -37,8 +37,8 @@ MOK_DEVICE void mok_cuda_store_h(const struct mok_gate_up_kernel_args *args, str
 #pragma unroll
         for (int i = 0; i < MOK_PANEL_WORDS; i++) {
             uint32_t g2 = g[MOK_PANEL_WORDS * p + i], u2 = u[MOK_PANEL_WORDS * p + i];
-            packed[i] = mok_hw_pack_bf16(mok_cuda_activate(&args->activation, mok_cuda_bf16_low(g2), mok_cuda_bf16_low(u2)),
-                                         mok_cuda_activate(&args->activation, mok_cuda_bf16_high(g2), mok_cuda_bf16_high(u2)));
+            packed[i] = mok_hw_pack_bf16(mok_cuda_activate(&args->activation, clamps, mok_cuda_bf16_low(g2), mok_cuda_bf16_low(u2)),
+                                         mok_cuda_activate(&args->activation, clamps, mok_cuda_bf16_high(g2), mok_cuda_bf16_high(u2)));
         }
         mok_cuda_store_panel(writer, &args->h, packed, row, rows, col + p * MOK_GEMM_PANEL);
     }
@@ -55,8 +55,10 @@ MOK_DEVICE void mok_cuda_finish_gate_up(const struct mok_gate_up_kernel_args *ar
         mok_cuda_pack_panel(acc + 32 * p, g + MOK_PANEL_WORDS * p);
         mok_cuda_pack_panel(acc + 64 + 32 * p, u + MOK_PANEL_WORDS * p);
     }
-    if (args->store_h) {
-        mok_cuda_store_h(args, writer, g, u, row, rows, tile->col);
+    if (args->store_h && args->activation.clamps) {
+        mok_cuda_store_h(args, writer, 1, g, u, row, rows, tile->col);
+    } else if (args->store_h) {
+        mok_cuda_store_h(args, writer, 0, g, u, row, rows, tile->col);
     }
     if (tile->row < args->keep_rows) {
 #pragma unroll

@@ -3,6 +3,7 @@
  */
 #include <cuda_runtime_api.h>
 #include <limits.h>
+#include <math.h>
 #include <stdatomic.h>
 
 #include "cuda/gemm_args.h"
@@ -131,6 +132,7 @@ static void fill_activation(struct mok_gemm_activation *to, const mok_activation
     to->alpha = from->alpha;
     to->minus_alpha_log2e = (float)(-(double)from->alpha * 1.4426950408889634);
     to->up_offset = from->up_offset;
+    to->clamps = isfinite(from->limit);
 }
 
 static int has_rows(const struct mok_gemm_rows *rows) { return rows->buffer_rows > 0 && rows->num_experts > 0; }
@@ -144,8 +146,8 @@ mok_status mok_cuda_gate_up_launch(const struct mok_gate_up_args *args, mok_stre
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_rows(&to.x, args->x, num_rows, args->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_weights(&to.gate, &args->gate, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
-    MOK_TRY(mok_cuda_map_weights(&to.up, &args->up, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
+    MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
+    MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
     if (args->h) {
         MOK_TRY(fill_out(&to.h, args->h, num_rows, args->inter));
     }
@@ -169,7 +171,7 @@ mok_status mok_cuda_down_launch(const struct mok_down_args *args, mok_stream str
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_rows(&to.h, args->h, num_rows, args->inter, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_weights(&to.down, &args->down, args->rows.num_experts, args->hidden, args->inter, HALF_TILE));
+    MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, HALF_TILE));
     MOK_TRY(fill_out(&to.y, args->y, num_rows, args->hidden));
     MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, TILE_COLS)));
     to.wait_limit_ns = wait_limit_ns(&args->launch);
@@ -185,7 +187,7 @@ mok_status mok_cuda_dgrad_down_launch(const struct mok_dgrad_down_args *args, mo
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_rows(&to.dy, args->dy, num_rows, args->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_weights(&to.down, &args->down, args->rows.num_experts, args->hidden, args->inter, STEP));
+    MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, STEP));
     MOK_TRY(mok_cuda_map_rows(&to.g, args->g, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_rows(&to.u, args->u, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(fill_out(&to.dg, args->dg, num_rows, args->inter));
@@ -208,12 +210,18 @@ mok_status mok_cuda_dgrad_gate_up_launch(const struct mok_dgrad_gate_up_args *ar
     }
     MOK_TRY(mok_cuda_map_rows(&to.dg, args->dg, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_rows(&to.du, args->du, num_rows, args->inter, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_weights(&to.gate, &args->gate, args->rows.num_experts, args->inter, args->hidden, STEP));
-    MOK_TRY(mok_cuda_map_weights(&to.up, &args->up, args->rows.num_experts, args->inter, args->hidden, STEP));
+    MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, STEP));
+    MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, STEP));
     MOK_TRY(fill_out(&to.dx, args->dx, num_rows, args->hidden));
     MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, TILE_COLS)));
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
+}
+
+static mok_status map_carry(CUtensorMap *map_out, const struct mok_wgrad_args *args, const float *carry)
+{
+    const mok_matrices matrices = {(void *)(uintptr_t)carry, (int64_t)args->out * args->in, args->in};
+    return carry ? mok_cuda_map_matrices(map_out, &matrices, MOK_DTYPE_FP32, 1, args->out, args->in, STEP) : MOK_OK;
 }
 
 mok_status mok_cuda_wgrad_launch(const struct mok_wgrad_args *args, mok_stream stream)
@@ -229,10 +237,10 @@ mok_status mok_cuda_wgrad_launch(const struct mok_wgrad_args *args, mok_stream s
     for (int part = 0; part < 2; part++) {
         /* A cluster's empty tile may name the part behind the last; without rows nothing is loaded, but a map needs an address. */
         int real = part < args->num_parts ? part : 0;
-        to.grad[part] = args->grad[real];
-        to.carry_in[part] = args->carry_in[real];
-        to.carry_out[part] = args->carry_out[real];
         MOK_TRY(mok_cuda_map_rows(&to.a[part], num_rows > 0 ? args->a[real] : args->grad[0].base, mok_max64(num_rows, 1), args->out, STEP));
+        MOK_TRY(mok_cuda_map_matrices(&to.grad[part], &args->grad[real], args->dtype, args->rows.num_experts, args->out, args->in, STEP));
+        MOK_TRY(map_carry(&to.carry_in[part], args, args->carry_in[real]));
+        MOK_TRY(map_carry(&to.carry_out[part], args, args->carry_out[real]));
     }
     MOK_TRY(mok_cuda_map_rows(&to.b, num_rows > 0 ? args->b : args->grad[0].base, mok_max64(num_rows, 1), args->in, STEP));
     MOK_TRY(fill_walk(&to.walk, &args->rows, &args->launch, num_cols,

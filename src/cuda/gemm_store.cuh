@@ -41,7 +41,7 @@ MOK_DEVICE void mok_cuda_close_panels(const struct mok_panel_writer *writer)
     }
 }
 
-MOK_DEVICE void mok_cuda_warpgroup_barrier(uint32_t warpgroup) { mok_hw_barrier_cta(MOK_GEMM_NAMED_BARRIER + warpgroup, 128); }
+MOK_DEVICE void mok_cuda_warpgroup_barrier(uint32_t warpgroup) { mok_hw_barrier_cta(MOK_GEMM_BARRIER_WARPGROUP + warpgroup, 128); }
 
 /* Address of this thread's row for the matrix instruction that moves 8-column blocks 2 * pair, 2 * pair + 1 of a swizzled 64 x 64 panel. */
 MOK_DEVICE uint32_t mok_cuda_panel_address(uint32_t panel, uint32_t thread, uint32_t pair)
@@ -75,39 +75,58 @@ MOK_DEVICE void mok_cuda_copy_panel_rows(const struct mok_gemm_out *out, const u
     }
 }
 
-/* One panel at (row, col) of `out`, `rows` of its 64 rows real (>= 1). Called by the whole warpgroup. */
-MOK_DEVICE void mok_cuda_store_panel(struct mok_panel_writer *writer, const struct mok_gemm_out *out, const uint32_t *packed, int32_t row, int32_t rows,
-                                     int32_t col)
+/* The next panel buffer, once the store that read it last is through. Called by the whole warpgroup. */
+MOK_DEVICE uint8_t *mok_cuda_begin_panel(const struct mok_panel_writer *writer)
 {
-    uint8_t *panel = writer->buffers + (writer->turn & 1) * MOK_GEMM_BLOCK_BYTES;
-    uint32_t address = mok_hw_shared_address(panel);
-    if (col >= out->cols) {
-        return;
-    }
     if (writer->thread == 0) {
         mok_hw_bulk_wait_read_1();
     }
     mok_cuda_warpgroup_barrier(writer->warpgroup);
+    return writer->buffers + (writer->turn & 1) * MOK_GEMM_BLOCK_BYTES;
+}
+
+/* All threads have written the panel: it may be read by TMA, in thread 0. */
+MOK_DEVICE void mok_cuda_publish_panel(const struct mok_panel_writer *writer)
+{
+    mok_hw_fence_async_shared_cta();
+    mok_cuda_warpgroup_barrier(writer->warpgroup);
+}
+
+/* One group of bulk copies a turn, also when it is empty, so that "at most one group" in mok_cuda_begin_panel means the other buffer. */
+MOK_DEVICE void mok_cuda_end_panel(struct mok_panel_writer *writer)
+{
+    if (writer->thread == 0) {
+        mok_hw_bulk_commit();
+    }
+    writer->turn++;
+}
+
+MOK_DEVICE void mok_cuda_write_panel(const struct mok_panel_writer *writer, uint8_t *panel, const uint32_t *packed)
+{
+    uint32_t address = mok_hw_shared_address(panel);
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         mok_hw_store_matrix_x4(mok_cuda_panel_address(address, writer->thread, p), packed[4 * p], packed[4 * p + 1], packed[4 * p + 2],
                                packed[4 * p + 3]);
     }
-    if (rows >= MOK_GEMM_PANEL) {
-        mok_hw_fence_async_shared_cta();
-        mok_cuda_warpgroup_barrier(writer->warpgroup);
-        if (writer->thread == 0) {
-            mok_hw_tma_store_2d(&out->map, panel, col, row);
-        }
-    } else {
-        mok_cuda_warpgroup_barrier(writer->warpgroup);
+}
+
+/* One panel at (row, col) of `out`, `rows` of its 64 rows real (>= 1). Called by the whole warpgroup. */
+MOK_DEVICE void mok_cuda_store_panel(struct mok_panel_writer *writer, const struct mok_gemm_out *out, const uint32_t *packed, int32_t row, int32_t rows,
+                                     int32_t col)
+{
+    if (col >= out->cols) {
+        return;
+    }
+    uint8_t *panel = mok_cuda_begin_panel(writer);
+    mok_cuda_write_panel(writer, panel, packed);
+    mok_cuda_publish_panel(writer);
+    if (rows < MOK_GEMM_PANEL) {
         mok_cuda_copy_panel_rows(out, panel, writer->thread, row, rows, col);
+    } else if (writer->thread == 0) {
+        mok_hw_tma_store_2d(&out->map, panel, col, row);
     }
-    /* Also without a store: one group a turn, so that "at most one" in the next turn but one means this buffer. */
-    if (writer->thread == 0) {
-        mok_hw_bulk_commit();
-    }
-    writer->turn++;
+    mok_cuda_end_panel(writer);
 }
 
 /* All 256 columns of a warpgroup's accumulators. */

@@ -91,8 +91,9 @@ MOK_DEVICE int mok_cuda_find_wgrad_tile(const struct mok_wgrad_kernel_args *args
     tile->shares_b = per > 1;
     tile->first_row = (int32_t)(from - window_first);
     tile->num_rows = (int32_t)max(to - from, (int64_t)0);
-    tile->carry_in = first < window_first;
-    tile->carry_out = end > window_end;
+    tile->carry_in = tile->num_rows > 0 && first < window_first;
+    tile->carry_out = tile->num_rows > 0 && end > window_end;
+    tile->starts_from_memory = tile->carry_in || (tile->num_rows > 0 && args->add);
     if (tile->num_rows == 0 && (real_rows > 0 || args->add || walk->rows.first_tile > 0)) {
         tile->rows = 0;
     }

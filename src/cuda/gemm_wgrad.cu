@@ -5,10 +5,14 @@
 
 template <typename TILE> MOK_DEVICE void load_wgrad_tiles(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;
-    int32_t idx = mok_cuda_first_idx<TILE>();
-    for (; mok_cuda_find_wgrad_tile<TILE>(args, idx, &tile); idx += mok_cuda_idx_stride<TILE>()) {
+    for (int32_t idx = mok_cuda_first_idx<TILE>();; idx += mok_cuda_idx_stride<TILE>()) {
+        tile.valid = mok_cuda_find_wgrad_tile<TILE>(args, idx, &tile);
+        mok_cuda_post_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns);
+        if (!tile.valid) {
+            return;
+        }
         mok_cuda_load_wgrad<TILE>(args, shared, &cursor, &tile);
     }
 }
@@ -16,22 +20,25 @@ template <typename TILE> MOK_DEVICE void load_wgrad_tiles(const struct mok_wgrad
 template <typename TILE>
 MOK_DEVICE void multiply_wgrad_tiles(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
+    struct mok_panel_writer writer = mok_cuda_open_panels<TILE>(shared, warpgroup);
     struct mok_gemm_tile tile;
-    int32_t idx = mok_cuda_first_idx<TILE>();
-    for (; mok_cuda_find_wgrad_tile<TILE>(args, idx, &tile); idx += mok_cuda_idx_stride<TILE>()) {
+    while (mok_cuda_take_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns)) {
         int32_t num_steps = (tile.num_rows + MOK_GEMM_DEPTH - 1) / MOK_GEMM_DEPTH;
         if (tile.rows > (int32_t)warpgroup * MOK_GEMM_PANEL) {
             float acc[128];
-            mok_cuda_start_wgrad(args, warpgroup, acc, &tile);
+            mok_cuda_start_wgrad<TILE>(args, shared, &cursor, warpgroup, acc, &tile);
+            mok_hw_wgmma_hold(acc);
             if (num_steps > 0) {
-                mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, num_steps, args->wait_limit_ns);
+                mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, num_steps, &tile, args->wait_limit_ns);
             }
-            mok_cuda_finish_wgrad(args, warpgroup, acc, &tile);
+            mok_cuda_finish_wgrad(args, &writer, acc, &tile);
         } else {
+            num_steps += mok_cuda_wgrad_start_steps(args, &tile);
             mok_cuda_skip_steps<TILE>(shared, &cursor, num_steps, args->wait_limit_ns);
         }
     }
+    mok_cuda_close_panels(&writer);
 }
 
 extern __shared__ __align__(1024) uint8_t shared_bytes[];

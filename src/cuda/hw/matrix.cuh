@@ -21,4 +21,15 @@ MOK_DEVICE void mok_hw_load_matrix_x4(uint32_t address, uint32_t *m0, uint32_t *
                  : "memory");
 }
 
+/* Two neighbouring floats of shared memory, 8-byte aligned. */
+MOK_DEVICE void mok_hw_load_shared_v2(uint32_t address, float *a, float *b)
+{
+    asm volatile("ld.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(*a), "=f"(*b) : "r"(address) : "memory");
+}
+
+MOK_DEVICE void mok_hw_store_shared_v2(uint32_t address, float a, float b)
+{
+    asm volatile("st.shared::cta.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(a), "f"(b) : "memory");
+}
+
 #endif

@@ -12,11 +12,21 @@ MOK_DEVICE void mok_hw_barrier_cta(uint32_t name, uint32_t threads)
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+/* The same barrier without waiting; partner: mok_hw_barrier_cta of the other threads. */
+MOK_DEVICE void mok_hw_barrier_arrive_cta(uint32_t name, uint32_t threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
 MOK_DEVICE void mok_hw_cluster_arrive(void) { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 MOK_DEVICE void mok_hw_cluster_wait(void) { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 /* Shared memory written by ordinary stores, next read by TMA or wgmma: each writer fences, then a barrier. */
 MOK_DEVICE void mok_hw_fence_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* Lets the device report an error and end the kernel: a store to address 0. Not the trap instruction: where that is reachable, the compiler keeps
+ * to the registers of the kernel's entry, whatever setmaxnreg grants, and spills. */
+MOK_DEVICE void mok_hw_raise_device_error(void) { asm volatile("st.global.u32 [%0], %1;" ::"l"((uint64_t)0), "r"(0) : "memory"); }
 
 /* Registers a thread of the calling warpgroup may use from here on. Takes effect in all four warps; a multiple of 8. */
 #define MOK_HW_REGISTERS_UP(count) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)(count)))

@@ -54,6 +54,13 @@ MOK_DEVICE void mok_hw_tma_store_2d(const void *map, const void *from, int32_t c
                  : "memory");
 }
 
+MOK_DEVICE void mok_hw_tma_store_3d(const void *map, const void *from, int32_t c0, int32_t c1, int32_t c2)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"((uint64_t)map),
+                 "r"(mok_hw_shared_address(from)), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+
 MOK_DEVICE void mok_hw_bulk_commit(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 /* Until at most one, or none, of this thread's groups still has to *read* shared memory. */
