@@ -22,17 +22,12 @@ struct loader {
 
 /* ---- finding tensors ---------------------------------------------------------------------------------------------------- */
 
-/* "<prefix>.<name>". */
-static void full_name(const struct loader *loader, const char *name, char *text)
-{
-    snprintf(text, MAX_NAME, "%s.%s", loader->prefix, name);
-}
-
+/* "<prefix>.<name>"; NULL when the file has no such tensor. */
 static const struct mok_file_tensor *look(const struct loader *loader, const char *name)
 {
     char full[MAX_NAME];
-    full_name(loader, name, full);
-    return mok_safetensors_find(loader->file, full);
+    int length = snprintf(full, sizeof full, "%s.%s", loader->prefix, name);
+    return length < (int)sizeof full ? mok_safetensors_find(loader->file, full) : NULL;
 }
 
 static void mark(const struct loader *loader, const struct mok_file_tensor *tensor)
@@ -127,7 +122,7 @@ static void copy_matrix(mok_bf16 *to, const void *from, int64_t rows, int64_t co
 /* A BF16 matrix [rows, cols] of its own. */
 static mok_status load_copy(const struct loader *loader, const char *name, int64_t rows, int64_t cols, mok_bf16 **copy_out)
 {
-    const struct mok_file_tensor *tensor;
+    const struct mok_file_tensor *tensor = NULL;
     MOK_TRY(take(loader, name, rows, cols, 0, &tensor));
     mok_bf16 *copy = allocate(rows * cols, sizeof *copy);
     if (copy == NULL) {
@@ -176,7 +171,7 @@ static mok_status load_vector(const struct loader *loader, const char *name, int
 static mok_status load_matrix(const struct loader *loader, const char *base, const char *leaf, int64_t rows, int64_t cols, mok_bf16 *to)
 {
     char name[MAX_NAME];
-    const struct mok_file_tensor *tensor;
+    const struct mok_file_tensor *tensor = NULL;
     snprintf(name, sizeof name, "%s.%s.weight", base, leaf);
     MOK_TRY(take(loader, name, rows, cols, 0, &tensor));
     memcpy(to, tensor->data, tensor->bytes);

@@ -351,7 +351,7 @@ static mok_status finish_open(struct mok_safetensors *file, const void *data, si
 
 mok_status mok_safetensors_open_memory(const void *data, size_t size, const char *label, struct mok_safetensors **file_out)
 {
-    struct mok_safetensors *file;
+    struct mok_safetensors *file = NULL;
     MOK_TRY(make_file(label, &file));
     return finish_open(file, data, size, file_out);
 }
@@ -371,7 +371,7 @@ mok_status mok_safetensors_open(const char *path, struct mok_safetensors **file_
         close(fd);
         return mok_cli_fail(MOK_ERR_IO, "%s: is no regular file", path);
     }
-    struct mok_safetensors *file;
+    struct mok_safetensors *file = NULL;
     mok_status status = make_file(path, &file);
     if (status != MOK_OK) {
         close(fd);

@@ -1,0 +1,44 @@
+/*
+ * mok: the command-line tool. Finds the command; everything else is the command's own.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+const struct mok_cli_command *const mok_cli_commands[] = {
+    &mok_command_run, &mok_command_verify, &mok_command_info, &mok_command_bench, &mok_command_trace, NULL,
+};
+
+static void print_commands(FILE *out)
+{
+    fputs("usage: mok COMMAND [options]\n\n", out);
+    for (int idx = 0; mok_cli_commands[idx] != NULL; idx++) {
+        fprintf(out, "  %-8s %s\n", mok_cli_commands[idx]->name, mok_cli_commands[idx]->summary);
+    }
+    fputs("\nmok COMMAND --help lists a command's options; mok --version prints the version.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_commands(stderr);
+        return MOK_CLI_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_commands(stdout);
+        return MOK_CLI_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("mok %d.%d.%d\n", mok_version() / 10000, mok_version() / 100 % 100, mok_version() % 100);
+        return MOK_CLI_EXIT_OK;
+    }
+    for (int idx = 0; mok_cli_commands[idx] != NULL; idx++) {
+        if (strcmp(argv[1], mok_cli_commands[idx]->name) == 0) {
+            return mok_cli_dispatch(mok_cli_commands[idx], argc - 2, argv + 2);
+        }
+    }
+    fprintf(stderr, "mok: '%s' is no command\n", argv[1]);
+    print_commands(stderr);
+    return MOK_CLI_EXIT_USAGE;
+}

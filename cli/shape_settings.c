@@ -1,0 +1,44 @@
+/*
+ * Sizes to a recipe of the case table's kind, and its generator's data.
+ */
+#include "shape_settings.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "ref/cases.h"
+
+mok_status mok_shape_problem(const struct mok_shape_settings *shape, int32_t num_ranks, const char *name,
+                             struct mok_ref_problem *problem_out)
+{
+    if (shape->top_k > shape->experts) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--top-k is %" PRId64 ": must be at most --experts, %" PRId64, shape->top_k,
+                            shape->experts);
+    }
+    if (num_ranks > MOK_SHAPE_MAX_RANKS) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "%" PRId32 " ranks: must be at most %d", num_ranks, MOK_SHAPE_MAX_RANKS);
+    }
+    struct mok_ref_case recipe = {.name = name,
+                                  .covers = "",
+                                  .num_ranks = num_ranks,
+                                  .num_experts = (int32_t)shape->experts,
+                                  .top_k = (int32_t)shape->top_k,
+                                  .hidden = (int32_t)shape->hidden,
+                                  .inter = (int32_t)shape->inter,
+                                  .shared_inter = (int32_t)shape->shared_inter,
+                                  .ids = shape->is_skewed ? MOK_IDS_SKEWED : MOK_IDS_DISTINCT,
+                                  .values = MOK_VALUES_NORMAL,
+                                  .router = MOK_ROUTER_NORMALIZED,
+                                  .activation = {INFINITY, 1.0f, 0.0f},
+                                  .grad_dtype = MOK_DTYPE_FP32,
+                                  .grad_mode = MOK_GRAD_OVERWRITE};
+    for (int32_t rank = 0; rank < num_ranks; rank++) {
+        recipe.tokens[rank] = shape->tokens;
+    }
+    mok_cli_progress("making random data");
+    if (mok_ref_generate(&recipe, 0, problem_out) != MOK_OK) {
+        return mok_cli_fail(MOK_ERR_MEMORY, "no memory for %" PRId64 " experts and %" PRId64 " tokens on %" PRId32 " ranks",
+                            shape->experts, shape->tokens, num_ranks);
+    }
+    return MOK_OK;
+}

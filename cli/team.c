@@ -1,0 +1,275 @@
+/*
+ * Ranks as threads (a hub, a barrier) or as processes (MPI). One file, so that no other part of the tool knows which of the two it is.
+ */
+#include "team.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef MOK_HAVE_MPI
+#include <mpi.h>
+#endif
+#ifdef MOK_HAVE_NCCL
+#include <nccl.h>
+#endif
+
+/* ---- processes ---------------------------------------------------------------------------------------------------------- */
+
+#ifdef MOK_HAVE_MPI
+
+static mok_status make_nccl_id(struct mok_team *team)
+{
+#ifdef MOK_HAVE_NCCL
+    ncclUniqueId id;
+    int is_made = team->first_rank != 0 || ncclGetUniqueId(&id) == ncclSuccess;
+    MPI_Bcast(&is_made, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (!is_made) {
+        return mok_cli_fail(MOK_ERR_UNSUPPORTED, "NCCL gave no unique id");
+    }
+    MPI_Bcast(&id, (int)sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    memcpy(team->nccl_id, &id, sizeof id);
+    return MOK_OK;
+#else
+    (void)team;
+    return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no NCCL peer");
+#endif
+}
+
+static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
+{
+    int is_started;
+    int rank;
+    int size;
+    MPI_Initialized(&is_started);
+    if (!is_started && MPI_Init(NULL, NULL) != MPI_SUCCESS) {
+        return mok_cli_fail(MOK_ERR_UNSUPPORTED, "MPI could not be started");
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (num_ranks != 0 && num_ranks != size) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but there are %d processes: start them with mpirun -n %" PRId64,
+                            num_ranks, size, num_ranks);
+    }
+    team->num_ranks = size;
+    team->first_rank = rank;
+    team->num_here = 1;
+    return team->config.peer == MOK_PEER_NCCL ? make_nccl_id(team) : MOK_OK;
+}
+
+static void close_processes(void)
+{
+    int is_ended;
+    MPI_Finalized(&is_ended);
+    if (!is_ended) {
+        MPI_Finalize();
+    }
+}
+
+static mok_status agree_processes(mok_status status)
+{
+    struct {
+        int status;
+        int rank;
+    } mine = {.status = (int)status}, worst;
+    char sentence[1024];
+    MPI_Comm_rank(MPI_COMM_WORLD, &mine.rank);
+    /* A rank that was aborted knows only that: any other failure is the cause. */
+    mine.status = status == MOK_ERR_ABORTED ? 1 : status == MOK_OK ? 0 : (int)status + 1;
+    MPI_Allreduce(&mine, &worst, 1, MPI_2INT, MPI_MAXLOC, MPI_COMM_WORLD);
+    if (worst.status == 0) {
+        return MOK_OK;
+    }
+    snprintf(sentence, sizeof sentence, "%s", mok_cli_sentence());
+    MPI_Bcast(sentence, (int)sizeof sentence, MPI_CHAR, worst.rank, MPI_COMM_WORLD);
+    return mok_cli_fail(worst.status == 1 ? MOK_ERR_ABORTED : (mok_status)(worst.status - 1), "%s", sentence);
+}
+
+static void collect_from(int32_t first_rank, int32_t rank, unsigned char *data, size_t bytes)
+{
+    enum { MAX_PIECE = 1 << 30 };
+    for (size_t at = 0; at < bytes && rank != 0; at += MAX_PIECE) {
+        int count = (int)(bytes - at < MAX_PIECE ? bytes - at : MAX_PIECE);
+        if (first_rank == rank) {
+            MPI_Send(data + at, count, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+        } else if (first_rank == 0) {
+            MPI_Recv(data + at, count, MPI_BYTE, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    }
+}
+
+#else
+
+static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
+{
+    (void)num_ranks;
+    return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no MPI, which the %s peer needs",
+                        team->config.peer == MOK_PEER_NCCL ? "nccl" : "mpi");
+}
+
+static void close_processes(void) {}
+
+static mok_status agree_processes(mok_status status) { return status; }
+
+static void collect_from(int32_t first_rank, int32_t rank, unsigned char *data, size_t bytes)
+{
+    (void)first_rank, (void)rank, (void)data, (void)bytes;
+}
+
+#endif
+
+/* ---- both --------------------------------------------------------------------------------------------------------------- */
+
+mok_status mok_team_open(const mok_group_config *config, int64_t num_ranks, struct mok_team *team_out)
+{
+    memset(team_out, 0, sizeof *team_out);
+    team_out->config = *config;
+    if (config->peer == MOK_PEER_EXTERNAL) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT,
+                            "--peer external is for programs that bring their own memory: must be threads, mpi or nccl here");
+    }
+    if (config->peer != MOK_PEER_THREADS) {
+        team_out->is_processes = 1;
+        return open_processes(team_out, num_ranks);
+    }
+    team_out->num_ranks = num_ranks == 0 ? 1 : (int32_t)num_ranks;
+    team_out->num_here = team_out->num_ranks;
+    if (pthread_barrier_init(&team_out->barrier, NULL, (unsigned)team_out->num_ranks) != 0) {
+        team_out->num_here = 0;
+        return mok_cli_fail(MOK_ERR_MEMORY, "no barrier for %" PRId32 " threads", team_out->num_ranks);
+    }
+    return MOK_OK;
+}
+
+void mok_team_close(struct mok_team *team)
+{
+    if (team->is_processes) {
+        close_processes();
+    } else if (team->num_here > 0) {
+        pthread_barrier_destroy(&team->barrier);
+    }
+}
+
+int mok_team_prints(const struct mok_team *team) { return team->first_rank == 0; }
+
+const char *mok_team_peer_name(const struct mok_team *team)
+{
+    return team->config.peer == MOK_PEER_MPI ? "mpi" : team->config.peer == MOK_PEER_NCCL ? "nccl" : "threads";
+}
+
+void mok_team_wait(struct mok_team *team)
+{
+    if (!team->is_processes) {
+        pthread_barrier_wait(&team->barrier);
+    }
+#ifdef MOK_HAVE_MPI
+    if (team->is_processes) {
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+#endif
+}
+
+mok_status mok_team_agree(const struct mok_team *team, mok_status status)
+{
+    return team->is_processes ? agree_processes(status) : status;
+}
+
+void mok_team_collect(const struct mok_team *team, int32_t rank, void *data, size_t bytes)
+{
+    if (team->is_processes) {
+        collect_from(team->first_rank, rank, data, bytes);
+    }
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------ */
+
+/* Threads start behind a gate that opens when all of them exist: a rank that is missing would leave the others waiting for their time
+ * limit. */
+struct gate {
+    pthread_mutex_t mutex;
+    int is_called_off;
+};
+
+struct runner {
+    struct mok_team *team;
+    mok_team_work work;
+    void *context;
+    struct gate *gate; /* NULL: no thread */
+    mok_group_config config;
+    pthread_t thread;
+    mok_status status;
+    char sentence[1024];
+};
+
+static void *run_rank(void *argument)
+{
+    struct runner *runner = argument;
+    int is_called_off = 0;
+    if (runner->gate != NULL) {
+        pthread_mutex_lock(&runner->gate->mutex);
+        is_called_off = runner->gate->is_called_off;
+        pthread_mutex_unlock(&runner->gate->mutex);
+    }
+    if (is_called_off) {
+        return NULL;
+    }
+    runner->status = runner->work(runner->context, runner->team, &runner->config);
+    if (runner->status != MOK_OK) {
+        snprintf(runner->sentence, sizeof runner->sentence, "%s", mok_cli_sentence());
+    }
+    return NULL;
+}
+
+static mok_status run_threads(struct mok_team *team, struct runner *runners)
+{
+    struct gate gate = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    int32_t num_started = 0;
+    pthread_mutex_lock(&gate.mutex);
+    while (num_started < team->num_here) {
+        runners[num_started].gate = &gate;
+        if (pthread_create(&runners[num_started].thread, NULL, run_rank, &runners[num_started]) != 0) {
+            gate.is_called_off = 1;
+            break;
+        }
+        num_started++;
+    }
+    pthread_mutex_unlock(&gate.mutex);
+    for (int32_t idx = 0; idx < num_started; idx++) {
+        pthread_join(runners[idx].thread, NULL);
+    }
+    return gate.is_called_off
+               ? mok_cli_fail(MOK_ERR_MEMORY, "thread %" PRId32 " of %" PRId32 " could not be started", num_started, team->num_here)
+               : MOK_OK;
+}
+
+mok_status mok_team_run(struct mok_team *team, mok_team_work work, void *context)
+{
+    mok_hub *hub = NULL;
+    struct runner *runners = calloc((size_t)team->num_here, sizeof *runners);
+    mok_status status = runners == NULL ? mok_cli_fail(MOK_ERR_MEMORY, "no memory for %" PRId32 " ranks", team->num_here) : MOK_OK;
+    if (status == MOK_OK && !team->is_processes) {
+        status = mok_cli_check(mok_hub_create(team->num_ranks, &hub));
+    }
+    for (int32_t idx = 0; idx < team->num_here && status == MOK_OK; idx++) {
+        runners[idx] = (struct runner){.team = team, .work = work, .context = context, .config = team->config};
+        runners[idx].config.rank = team->first_rank + idx;
+        runners[idx].config.num_ranks = team->num_ranks;
+        runners[idx].config.hub = hub;
+        runners[idx].config.nccl_id = team->config.peer == MOK_PEER_NCCL ? team->nccl_id : NULL;
+    }
+    if (status == MOK_OK && team->is_processes) {
+        run_rank(&runners[0]);
+    } else if (status == MOK_OK) {
+        status = run_threads(team, runners);
+    }
+    for (int32_t idx = 0; idx < team->num_here && runners != NULL; idx++) {
+        int is_cause = status == MOK_OK || (status == MOK_ERR_ABORTED && runners[idx].status != MOK_OK);
+        if (runners[idx].status != MOK_OK && is_cause) {
+            status = mok_cli_fail(runners[idx].status, "%s", runners[idx].sentence);
+        }
+    }
+    mok_hub_destroy(hub);
+    free(runners);
+    return mok_team_agree(team, status);
+}

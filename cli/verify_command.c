@@ -1,0 +1,281 @@
+/*
+ * mok verify: the case table of the project, through the case runner, on the backend and ranks that were asked for.
+ */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case_run.h"
+#include "commands.h"
+#include "json_file.h"
+#include "seat.h"
+#include "stage_times.h"
+#include "team.h"
+
+struct verify_settings {
+    int is_list;
+    int is_quick;
+    int64_t num_ranks;
+    const char *json;
+};
+
+static const struct mok_cli_option verify_options[] = {
+    {"list", MOK_CLI_FLAG, offsetof(struct verify_settings, is_list), NULL, "Print the cases and what they cover, and run nothing.", 0,
+     0},
+    {"quick", MOK_CLI_FLAG, offsetof(struct verify_settings, is_quick), NULL, "Leave out the cases that take long.", 0, 0},
+    {"ranks", MOK_CLI_COUNT, offsetof(struct verify_settings, num_ranks), "N", "Only the cases of N ranks.", 1, 8},
+    {"json", MOK_CLI_TEXT, offsetof(struct verify_settings, json), "FILE",
+     "Write the verdicts as JSON; - is standard output, without the lines.", 0, 0},
+};
+
+static const struct verify_settings verify_initial = {.num_ranks = 0};
+
+enum verdict { VERDICT_PASS, VERDICT_FAIL, VERDICT_SKIP, NUM_VERDICTS };
+
+static const char *const verdict_names[NUM_VERDICTS] = {"PASS", "FAIL", "SKIP"};
+
+struct verify_job {
+    const struct verify_settings *settings;
+    struct mok_team *team;
+    struct mok_case_where where;
+    int is_silent; /* JSON on standard output, or not the process that prints */
+    int64_t counts[NUM_VERDICTS];
+    cJSON *cases;
+};
+
+/* ---- one case ----------------------------------------------------------------------------------------------------------- */
+
+/* The worst check of a result in words; "" when nothing was checked. */
+static void describe_worst(const struct mok_case_result *result, char *text, size_t size)
+{
+    int worst = -1;
+    for (int check = 0; check < MOK_CHECK_COUNT; check++) {
+        const struct mok_ref_worst *entry = &result->report.worst[check];
+        if (entry->num_checked > 0 && (worst < 0 || entry->ratio > result->report.worst[worst].ratio)) {
+            worst = check;
+        }
+    }
+    text[0] = '\0';
+    if (worst >= 0) {
+        snprintf(text, size, "%s at %.2f of its bound", mok_ref_check_name((enum mok_ref_check)worst), result->report.worst[worst].ratio);
+    }
+}
+
+static void print_failure(const struct mok_case_result *result)
+{
+    if (result->status != MOK_OK) {
+        printf("     rank %" PRId32 ": %s (%s)\n", result->status_rank, result->message, mok_status_name(result->status));
+    }
+    for (int check = 0; check < MOK_CHECK_COUNT; check++) {
+        if (result->report.worst[check].num_failed > 0) {
+            char text[512];
+            mok_ref_report_describe(&result->report, (enum mok_ref_check)check, text, sizeof text);
+            printf("     %s\n", text);
+        }
+    }
+    if (result->num_differences > 0) {
+        printf("     %" PRId64 " differences, the first: %s\n", result->num_differences, result->difference);
+    }
+}
+
+static void say(struct verify_job *job, const struct mok_ref_case *recipe, enum verdict verdict, const char *words, double seconds,
+                const struct mok_case_result *result)
+{
+    job->counts[verdict]++;
+    if (!job->is_silent) {
+        mok_cli_progress_end();
+        printf("%s %-28s %s%s%s", verdict_names[verdict], recipe->name, recipe->covers, words[0] == '\0' ? "" : "; ", words);
+        printf(verdict == VERDICT_SKIP ? "\n" : "; %.2f s\n", seconds);
+        if (verdict == VERDICT_FAIL) {
+            print_failure(result);
+        }
+        fflush(stdout);
+    }
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "name", recipe->name);
+    cJSON_AddStringToObject(json, "verdict", verdict_names[verdict]);
+    cJSON_AddStringToObject(json, "words", words);
+    cJSON_AddNumberToObject(json, "seconds", seconds);
+    cJSON_AddItemToArray(job->cases, json);
+}
+
+/* Processes: each has checked its own rank. All must have passed, and the first that did not says why. */
+static void agree(const struct verify_job *job, struct mok_case_result *result)
+{
+    if (!job->team->is_processes) {
+        return;
+    }
+    char text[512] = "";
+    mok_status status = result->status;
+    if (status == MOK_OK && !mok_case_passed(result)) {
+        status = MOK_ERR_INTERNAL;
+        for (int check = 0; check < MOK_CHECK_COUNT; check++) {
+            if (result->report.worst[check].num_failed > 0) {
+                mok_ref_report_describe(&result->report, (enum mok_ref_check)check, text, sizeof text);
+            }
+        }
+    }
+    const char *words = result->status != MOK_OK ? result->message : text[0] != '\0' ? text : result->difference;
+    if (status != MOK_OK) {
+        status = mok_cli_fail(status, "%s", words);
+    }
+    status = mok_team_agree(job->team, status);
+    if (status != result->status) {
+        result->status = status;
+        snprintf(result->message, sizeof result->message, "%s", mok_cli_sentence());
+    }
+}
+
+static int is_skip(mok_status status) { return mok_cli_exit_of(status) == MOK_CLI_EXIT_SKIP; }
+
+static void run_case(struct verify_job *job, const struct mok_ref_case *recipe)
+{
+    char words[600];
+    if (job->team->is_processes && recipe->num_ranks != job->team->num_ranks) {
+        snprintf(words, sizeof words, "needs %" PRId32 " ranks, and there are %" PRId32 " processes", recipe->num_ranks,
+                 job->team->num_ranks);
+        say(job, recipe, VERDICT_SKIP, words, 0.0, NULL);
+        return;
+    }
+    struct mok_case_result *result = calloc(1, sizeof *result);
+    if (result == NULL) {
+        fprintf(stderr, "mok verify: no memory for a result\n");
+        job->counts[VERDICT_FAIL]++;
+        return;
+    }
+    double begin = mok_stage_now_ms();
+    if (!job->is_silent) {
+        mok_cli_progress("%s", recipe->name);
+    }
+    mok_case_run(recipe, &job->where, result);
+    agree(job, result);
+    double seconds = (mok_stage_now_ms() - begin) * 1e-3;
+    if (is_skip(result->status)) {
+        snprintf(words, sizeof words, "%s", result->message);
+        say(job, recipe, VERDICT_SKIP, words, seconds, result);
+    } else {
+        describe_worst(result, words, sizeof words);
+        say(job, recipe, mok_case_passed(result) ? VERDICT_PASS : VERDICT_FAIL, words, seconds, result);
+    }
+    free(result);
+}
+
+/* ---- all cases ---------------------------------------------------------------------------------------------------------- */
+
+static int is_wanted(const struct verify_settings *settings, const struct mok_ref_case *recipe, int num_names, char **names)
+{
+    if (num_names == 0) {
+        return !(settings->is_quick && recipe->slow) && (settings->num_ranks == 0 || settings->num_ranks == recipe->num_ranks);
+    }
+    for (int idx = 0; idx < num_names; idx++) {
+        if (strcmp(names[idx], recipe->name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void list_cases(const struct verify_settings *settings, int num_names, char **names)
+{
+    for (int idx = 0; idx < mok_ref_case_count(); idx++) {
+        const struct mok_ref_case *recipe = mok_ref_case_get(idx);
+        if (is_wanted(settings, recipe, num_names, names)) {
+            printf("%-28s ranks %" PRId32 ", experts %" PRId32 ", top %" PRId32 ", hidden %" PRId32 ", intermediate %" PRId32
+                   ", shared %" PRId32 "; %s\n",
+                   recipe->name, recipe->num_ranks, recipe->num_experts, recipe->top_k, recipe->hidden, recipe->inter,
+                   recipe->shared_inter, recipe->covers);
+        }
+    }
+}
+
+static mok_status run_cases(struct verify_job *job, int num_names, char **names)
+{
+    job->cases = cJSON_CreateArray();
+    for (int idx = 0; idx < mok_ref_case_count(); idx++) {
+        if (is_wanted(job->settings, mok_ref_case_get(idx), num_names, names)) {
+            run_case(job, mok_ref_case_get(idx));
+        }
+    }
+    mok_cli_progress_end();
+    if (!job->is_silent) {
+        printf("%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped; backend %s, peer %s\n", job->counts[VERDICT_PASS],
+               job->counts[VERDICT_FAIL], job->counts[VERDICT_SKIP], mok_seat_backend_name(&job->team->config),
+               job->where.ranks == MOK_CASE_EXTERNAL ? "external" : mok_team_peer_name(job->team));
+    }
+    if (job->settings->json == NULL || !mok_team_prints(job->team)) {
+        cJSON_Delete(job->cases);
+        return MOK_OK;
+    }
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "command", "verify");
+    cJSON_AddNumberToObject(root, "passed", (double)job->counts[VERDICT_PASS]);
+    cJSON_AddNumberToObject(root, "failed", (double)job->counts[VERDICT_FAIL]);
+    cJSON_AddNumberToObject(root, "skipped", (double)job->counts[VERDICT_SKIP]);
+    cJSON_AddItemToObject(root, "cases", job->cases);
+    return mok_json_write(root, job->settings->json);
+}
+
+/* A run in which nothing passed and nothing failed has shown nothing. */
+static int exit_of(const struct verify_job *job)
+{
+    if (job->counts[VERDICT_FAIL] > 0) {
+        return MOK_CLI_EXIT_MISMATCH;
+    }
+    return job->counts[VERDICT_PASS] > 0 ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_SKIP;
+}
+
+static int verify_command(void *given, mok_group_config *config, int num_names, char **names)
+{
+    const struct verify_settings *settings = given;
+    struct mok_team team;
+    for (int idx = 0; idx < num_names; idx++) {
+        if (mok_ref_case_find(names[idx]) == NULL) {
+            return mok_cli_usage(&mok_command_verify, "'%s' is no case: --list prints them", names[idx]);
+        }
+    }
+    if (settings->is_list) {
+        list_cases(settings, num_names, names);
+        return MOK_CLI_EXIT_OK;
+    }
+    int is_external = config->peer == MOK_PEER_EXTERNAL;
+    if (config->peer == MOK_PEER_NCCL) {
+        return mok_cli_usage(&mok_command_verify, "--peer must be threads, external or mpi");
+    }
+    config->peer = is_external ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
+    mok_status status = mok_team_open(config, 0, &team);
+    int code = MOK_CLI_EXIT_OK;
+    if (status == MOK_OK) {
+        struct verify_job job = {.settings = settings, .team = &team};
+        job.is_silent = !mok_team_prints(&team) || (settings->json != NULL && strcmp(settings->json, "-") == 0);
+        job.where =
+            (struct mok_case_where){.backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
+                                    .ranks = team.is_processes ? MOK_CASE_MPI
+                                             : is_external     ? MOK_CASE_EXTERNAL
+                                                               : MOK_CASE_THREADS,
+                                    .rank = team.first_rank,
+                                    .local_timeout_ms = config->local_timeout_ms};
+        status = run_cases(&job, num_names, names);
+        code = exit_of(&job);
+    }
+    if (status != MOK_OK) {
+        code = mok_team_prints(&team) ? mok_cli_report(&mok_command_verify, status) : mok_cli_exit_of(status);
+    }
+    mok_team_close(&team);
+    return code;
+}
+
+const struct mok_cli_command mok_command_verify = {
+    .name = "verify",
+    .summary = "run the project's case table on a backend and check every result",
+    .positional = "[NAME...]",
+    .about = "Runs the cases of the table, or those named, forward and backward, twice with poisoned memory and once with fresh routing, "
+             "and compares\n"
+             "with the two oracles. Peers: threads, external (check 3 included), and mpi under mpirun (the cases of that many ranks).",
+    .options = verify_options,
+    .num_options = sizeof verify_options / sizeof verify_options[0],
+    .settings_bytes = sizeof(struct verify_settings),
+    .initial = &verify_initial,
+    .run = verify_command,
+};

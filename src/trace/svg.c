@@ -1,0 +1,131 @@
+/*
+ * Timeline as a picture: one lane per worker, grouped by rank; one box per event; a legend with the kinds that occur and their total
+ * time.
+ *
+ *   rank 0  worker 0  |■■ pull ■■|  wait  |■ push ■|
+ *           worker 1  |   wait   |■■■ gate+up ■■■■|
+ *
+ * Work is coloured by kind, waiting is pale. Boxes carry a tooltip with name, index, pass and length.
+ */
+#include "trace/timeline.h"
+
+#include <inttypes.h>
+
+enum { MAX_KINDS = 256 };
+
+static const double left = 150, top = 40, width = 1400, lane_height = 16, rank_gap = 10, legend_width = 280;
+
+struct picture {
+    double scale;  /* pixels per nanosecond */
+    double y;      /* top of the lane being drawn */
+    double height; /* of the whole picture */
+    int64_t longest_ns;
+    double total_ns[MAX_KINDS];
+};
+
+/* Colours far apart for kinds that follow each other: the golden angle. */
+static void print_colour(FILE *out, int32_t kind)
+{
+    int is_work = kind < mok_event_first_wait();
+    fprintf(out, "hsl(%d,%d%%,%d%%)", (int)((int64_t)kind * 1375 / 10 % 360), is_work ? 65 : 35, is_work ? 50 : 88);
+}
+
+/* One look at all events before anything is drawn: an SVG file states its size first. */
+static void measure(const struct mok_timeline_rank *ranks, int32_t num_ranks, struct picture *picture)
+{
+    int64_t num_lanes = 0;
+    int num_kinds = 0;
+    for (int32_t idx = 0; idx < num_ranks; idx++) {
+        int32_t last = -1;
+        for (int64_t at = 0; at < ranks[idx].num_events; at++) {
+            const mok_event *event = &ranks[idx].events[at];
+            int64_t end = event->end_ns - ranks[idx].zero_ns;
+            picture->longest_ns = end > picture->longest_ns ? end : picture->longest_ns;
+            num_lanes += event->worker != last;
+            last = event->worker;
+            if (event->kind >= 0 && event->kind < MAX_KINDS) {
+                num_kinds += picture->total_ns[event->kind] == 0;
+                picture->total_ns[event->kind] +=
+                    (double)(event->end_ns - event->begin_ns) + 1e-3; /* a kind of length 0 counts once, too */
+            }
+        }
+    }
+    int per_line = (int)(width / legend_width);
+    picture->scale = width / (double)picture->longest_ns;
+    picture->y = top;
+    picture->height = top + (double)num_lanes * lane_height + num_ranks * rank_gap +
+                      (double)((num_kinds + per_line - 1) / per_line + 2) * (lane_height + 2);
+}
+
+static void write_box(FILE *out, const struct picture *picture, const struct mok_timeline_rank *rank, const mok_event *event)
+{
+    double length = (double)(event->end_ns - event->begin_ns);
+    fprintf(out, "<rect x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"%.0f\" fill=\"",
+            left + (double)(event->begin_ns - rank->zero_ns) * picture->scale, picture->y,
+            length * picture->scale < 0.2 ? 0.2 : length * picture->scale, lane_height - 3);
+    print_colour(out, event->kind);
+    fprintf(out, "\"><title>%s %" PRId64 ", pass %" PRId64 ", %.1f us</title></rect>\n", mok_event_name(event->kind), event->index,
+            event->pass, length * 1e-3);
+}
+
+static void write_rank(FILE *out, struct picture *picture, const struct mok_timeline_rank *rank)
+{
+    int32_t last = -1;
+    for (int64_t idx = 0; idx < rank->num_events; idx++) {
+        const mok_event *event = &rank->events[idx];
+        if (event->worker != last) {
+            picture->y += last < 0 ? 0 : lane_height;
+            fprintf(out, "<text x=\"4\" y=\"%.0f\">rank %" PRId32 " worker %" PRId32 "</text>\n", picture->y + lane_height - 5,
+                    rank->rank, event->worker);
+            last = event->worker;
+        }
+        write_box(out, picture, rank, event);
+    }
+    picture->y += rank_gap + (last < 0 ? 0 : lane_height);
+}
+
+static void write_axis(FILE *out, int64_t longest)
+{
+    for (int tick = 0; tick <= 10; tick++) {
+        double x = left + width * tick / 10;
+        fprintf(out, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\">%.3g ms</text>\n", x, top - 12,
+                (double)longest * tick / 10 * 1e-6);
+        fprintf(out, "<line x1=\"%.0f\" y1=\"%.0f\" x2=\"%.0f\" y2=\"%.0f\" stroke=\"#999\"/>\n", x, top - 8, x, top);
+    }
+}
+
+static void write_legend(FILE *out, const struct picture *picture)
+{
+    double x = left;
+    double y = picture->y + lane_height;
+    for (int32_t kind = 0; kind < MAX_KINDS; kind++) {
+        if (picture->total_ns[kind] == 0) {
+            continue;
+        }
+        if (x + legend_width > left + width + 1) {
+            x = left;
+            y += lane_height + 2;
+        }
+        fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"", x, y);
+        print_colour(out, kind);
+        fprintf(out, "\"/><text x=\"%.0f\" y=\"%.0f\">%s, %.3g ms</text>\n", x + 16, y + 11, mok_event_name(kind),
+                picture->total_ns[kind] * 1e-6);
+        x += legend_width;
+    }
+}
+
+int mok_trace_write_svg(FILE *out, const struct mok_timeline_rank *ranks, int32_t num_ranks)
+{
+    struct picture picture = {.longest_ns = 1};
+    measure(ranks, num_ranks, &picture);
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" font-size=\"11\">\n",
+            left + width + 20, picture.height);
+    write_axis(out, picture.longest_ns);
+    for (int32_t idx = 0; idx < num_ranks; idx++) {
+        write_rank(out, &picture, &ranks[idx]);
+    }
+    write_legend(out, &picture);
+    fputs("</svg>\n", out);
+    return !ferror(out);
+}
