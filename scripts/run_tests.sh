@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs the tests of a build and ends with one line "N passed, N failed, N skipped". Usage: run_tests.sh BUILD_DIR JOBS
+# Runs the tests of a build and ends with one line "N passed, N failed, N skipped". Usage: run_tests.sh BUILD_DIR JOBS [EXCLUDED_TESTS]
 set -u
-build=$1 jobs=$2
+build=$1 jobs=$2 excluded=${3:-}
 results=$build/tests.xml
 rm -f "$results"
-ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$(pwd)/$results" \
+ctest --test-dir "$build" -j "$jobs" ${excluded:+-E "$excluded"} --output-on-failure --no-tests=error --output-junit "$(pwd)/$results" \
     --test-output-size-passed 1000000 --test-output-size-failed 1000000
 ctest_code=$?
 if [ ! -s "$results" ]; then
