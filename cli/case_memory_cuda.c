@@ -1,0 +1,67 @@
+/*
+ * Device memory and one stream per rank, through the CUDA runtime. Rank r works on device r mod the number of devices, so several ranks may
+ * share one; each device may read and write the memory of the others, as MOK_PEER_EXTERNAL needs it.
+ */
+#include <cuda_runtime_api.h>
+
+#include "case_memory.h"
+
+static mok_status status_of(cudaError_t error) { return error == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE; }
+
+static mok_status device_open(int32_t rank, int32_t *device_out, mok_stream *stream_out)
+{
+    int num_devices = 0;
+    cudaStream_t stream;
+    if (cudaGetDeviceCount(&num_devices) != cudaSuccess || num_devices == 0) {
+        return MOK_ERR_NO_DEVICE;
+    }
+    if (cudaSetDevice(rank % num_devices) != cudaSuccess || cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
+        return MOK_ERR_DEVICE;
+    }
+    for (int peer = 0; peer < num_devices; peer++) {
+        if (peer != rank % num_devices && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess) {
+            (void)cudaGetLastError(); /* enabled already, or impossible: then group creation says so */
+        }
+    }
+    *device_out = rank % num_devices;
+    *stream_out = stream;
+    return MOK_OK;
+}
+
+static void device_close(mok_stream stream) { (void)cudaStreamDestroy((cudaStream_t)stream); }
+
+static void *device_alloc(size_t bytes)
+{
+    void *memory = NULL;
+    return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : NULL; /* aligned to 256 bytes by the runtime's promise */
+}
+
+static void device_free(void *memory) { (void)cudaFree(memory); }
+
+static mok_status device_upload(void *to, const void *from, size_t bytes)
+{
+    return status_of(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+}
+
+static mok_status device_download(void *to, const void *from, size_t bytes)
+{
+    return status_of(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
+
+/* A fill of device memory returns early, and the rank's stream does not wait for the default stream: wait here. */
+static mok_status device_fill(void *to, int byte, size_t bytes)
+{
+    cudaError_t error = cudaMemset(to, byte, bytes);
+    return status_of(error == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : error);
+}
+
+const struct mok_case_memory mok_case_memory_cuda = {
+    .name = "device",
+    .open = device_open,
+    .close = device_close,
+    .alloc = device_alloc,
+    .free = device_free,
+    .upload = device_upload,
+    .download = device_download,
+    .fill = device_fill,
+};
