@@ -16,6 +16,7 @@ set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 include(GNUInstallDirs)
+set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR}) # the installed tool finds the library beside it, wherever the tree stands
 
 add_library(mok_headers INTERFACE)
 target_include_directories(mok_headers INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
