@@ -10,7 +10,7 @@ EXCLUDE_asan := ^source_|^sim_(drop|short)
 EXCLUDE_tsan := ^source_|^sim_|^test_(ref|plan)_
 EXCLUDE ?= $(EXCLUDE_$(PRESET))
 
-PACKAGES := build-essential cmake ninja-build pkg-config libopenblas-dev libcmocka-dev libcjson-dev libopenmpi-dev openmpi-bin
+PACKAGES := build-essential cmake ninja-build pkg-config libopenblas-pthread-dev libcmocka-dev libcjson-dev libopenmpi-dev openmpi-bin
 FUZZ_PACKAGES := $(PACKAGES) clang libclang-rt-14-dev
 
 .PHONY: all run test asan tsan fuzz install packages fuzz-packages clean

@@ -79,7 +79,7 @@ if(MOK_WITH_CUDA)
   endif()
 endif()
 if(NOT MOK_HAVE_CPU AND NOT MOK_HAVE_CUDA)
-  message(FATAL_ERROR "Neither OpenBLAS nor CUDA found. Install OpenBLAS (Debian: libopenblas-dev), or set MOK_OPENBLAS_LIBRARY and "
+  message(FATAL_ERROR "Neither OpenBLAS nor CUDA found. Install OpenBLAS (Debian: libopenblas-pthread-dev), or set MOK_OPENBLAS_LIBRARY and "
                       "MOK_OPENBLAS_INCLUDE; for CUDA set MOK_NVCC")
 endif()
 message(STATUS "libmok ${PROJECT_VERSION}: CPU ${MOK_HAVE_CPU}, MPI ${MOK_HAVE_MPI}, CUDA ${MOK_HAVE_CUDA}, NCCL ${MOK_HAVE_NCCL}, sanitizers '${mok_sanitizers}'")

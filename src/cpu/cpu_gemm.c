@@ -71,10 +71,15 @@ static struct mok_cpu_call find_call(struct probe_memory *memory)
 }
 
 static pthread_once_t probe_once = PTHREAD_ONCE_INIT;
-static struct mok_cpu_call probed; /* height 0 = no call is good, -1 = no memory */
+static struct mok_cpu_call probed; /* height 0 = no call is good, -1 = no memory, -2 = not safe side by side */
 
 static void probe(void)
 {
+    /* An OpenBLAS without threads hands out its work buffers without a lock: calls side by side then share one, and products are wrong. */
+    if (openblas_get_parallel() == OPENBLAS_SEQUENTIAL) {
+        probed.height = -2;
+        return;
+    }
     openblas_set_num_threads(1);
     struct probe_memory *memory = mok_cpu_alloc(sizeof *memory);
     if (memory == NULL) {
@@ -97,6 +102,10 @@ static void probe(void)
 mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out)
 {
     pthread_once(&probe_once, probe);
+    if (probed.height == -2) {
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "cpu: this OpenBLAS was built without threads (%s) and must not be called from several: use one "
+                             "built with threads (Debian: libopenblas-pthread-dev)", openblas_get_config());
+    }
     if (probed.height < 0) {
         return mok_base_fail(MOK_ERR_MEMORY, "cpu: no memory to try the BLAS library");
     }
