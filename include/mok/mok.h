@@ -109,7 +109,7 @@ typedef enum mok_backend { MOK_BACKEND_AUTO = 0, MOK_BACKEND_CPU = 1, MOK_BACKEN
 /* How ranks reach each other's memory. */
 typedef enum mok_peer_kind {
     MOK_PEER_THREADS = 0,  /* ranks are threads of one process and share a mok_hub; also several ranks on one GPU */
-    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, MPI shared windows */
+    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI */
     MOK_PEER_NCCL = 2,     /* one process a GPU, NCCL symmetric windows */
     MOK_PEER_EXTERNAL = 3  /* the caller maps the memory: see mok_external */
 } mok_peer_kind;

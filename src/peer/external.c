@@ -1,6 +1,6 @@
 /*
- * Ranks whose regions the caller made and mapped: threads or processes, host memory. The ranks meet on the boards at the head of the regions.
- * Nothing is allocated or freed here but the peer itself.
+ * Ranks whose regions the caller made and mapped: threads or processes, host memory. The ranks meet on the boards at the head of the
+ * regions. Nothing is allocated or freed here but the peer itself.
  *
  * Regions on a device are refused: the host cannot poll a board there.
  */
@@ -27,14 +27,16 @@ static mok_status check_bases(const mok_external *external, int32_t num_ranks)
             return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is NULL", r);
         }
         if ((uintptr_t)external->bases[r] % REGION_ALIGN != 0) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is %p, must be a multiple of %d", r, external->bases[r], REGION_ALIGN);
+            return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is %p, must be a multiple of %d", r, external->bases[r],
+                                 REGION_ALIGN);
         }
         for (int32_t s = 0; s < r; s++) {
             uintptr_t low = (uintptr_t)external->bases[s];
             uintptr_t high = (uintptr_t)external->bases[r];
             if ((low > high ? low - high : high - low) < external->bytes) {
-                return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] and [%d] are nearer to each other than %zu bytes: their regions overlap", s,
-                                     r, external->bytes);
+                return mok_base_fail(MOK_ERR_ARGUMENT,
+                                     "external.bases[%d] and [%d] are nearer to each other than %zu bytes: their regions overlap", s, r,
+                                     external->bytes);
             }
         }
     }

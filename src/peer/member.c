@@ -100,10 +100,11 @@ static mok_status refuse_offer(const struct mok_peer *peer, int32_t rank, const 
     unsigned long long bytes = offer->bytes;
     switch (offer->status) {
     case MOK_ERR_ARGUMENT:
-        return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d has %llu bytes, %llu are needed", rank, (unsigned long long)offer->room, bytes);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d has %llu bytes, %llu are needed", rank,
+                             (unsigned long long)offer->room, bytes);
     case MOK_ERR_UNSUPPORTED:
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "peer %s needs regions in host memory, that of rank %d would be on device %d", peer->ops->name,
-                             rank, offer->device);
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "peer %s needs regions in host memory, that of rank %d would be on device %d",
+                             peer->ops->name, rank, offer->device);
     default: return mok_base_fail((mok_status)offer->status, "rank %d has no memory for its region of %llu bytes", rank, bytes);
     }
 }
@@ -112,8 +113,8 @@ static mok_status check_offers(const struct mok_peer *peer, const struct mok_pee
 {
     for (int32_t r = 0; r < peer->num_ranks; r++) {
         if (offers[r].bytes != offers[0].bytes) {
-            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d wants a region of %llu bytes, rank 0 of %llu", r, (unsigned long long)offers[r].bytes,
-                                 (unsigned long long)offers[0].bytes);
+            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d wants a region of %llu bytes, rank 0 of %llu", r,
+                                 (unsigned long long)offers[r].bytes, (unsigned long long)offers[0].bytes);
         }
     }
     for (int32_t r = 0; r < peer->num_ranks; r++) {

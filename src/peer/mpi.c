@@ -4,17 +4,17 @@
  * MPI only brings the ranks together, in join, with nonblocking collectives that are given up after peer_timeout; it carries the name of a
  * small shared object with notice boards. Everything after that goes over the boards, where a wait has a limit and a missing rank a name.
  *
- * Not MPI shared windows: MPI_Win_allocate_shared leaves the other ranks waiting for ever when one finds no room (seen with Open MPI 4.1), and
- * MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped outlives its
- * owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
+ * Not MPI shared windows: MPI_Win_allocate_shared leaves the other ranks waiting for ever when one finds no room (seen with Open MPI
+ * 4.1), and MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped
+ * outlives its owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
  *
  * join    copy the communicator; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went
  * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink the own name
  *
  * After a time-out inside MPI the copy of the communicator and the buffers of the pending call are left to MPI, which cannot cancel it.
  *
- * Thread rule: MPI is called only inside mok_group_create. With MPI_THREAD_FUNNELED that must be the main thread, with SERIALIZED the caller
- * keeps its own MPI calls out of the way, with MULTIPLE any thread will do.
+ * Thread rule: MPI is called only inside mok_group_create. With MPI_THREAD_FUNNELED that must be the main thread, with SERIALIZED the
+ * caller keeps its own MPI calls out of the way, with MULTIPLE any thread will do.
  */
 #include <stddef.h>
 
@@ -41,8 +41,8 @@
 enum { STEM_BYTES = 48, NAME_BYTES = 64 };
 
 struct mpi_peer {
-    struct mok_peer peer; /* first, so that a peer is one of these */
-    MPI_Comm comm;        /* own copy, until all have met */
+    struct mok_peer peer;  /* first, so that a peer is one of these */
+    MPI_Comm comm;         /* own copy, until all have met */
     char stem[STEM_BYTES]; /* of the names of all shared objects of this group; from rank 0 */
     int32_t error;         /* errno of this rank: 0, or why it has no boards */
     int32_t *errors;       /* [num_ranks] */
@@ -93,9 +93,15 @@ static int open_object(const char *name, size_t bytes, char **memory_out)
     return error;
 }
 
-static void board_name(const struct mpi_peer *self, char *name_out) { snprintf(name_out, NAME_BYTES, "%s-boards", self->stem); }
+static void board_name(const struct mpi_peer *self, char *name_out)
+{
+    snprintf(name_out, NAME_BYTES, "%s-boards", self->stem);
+}
 
-static void region_name(const struct mpi_peer *self, int32_t rank, char *name_out) { snprintf(name_out, NAME_BYTES, "%s-%d", self->stem, rank); }
+static void region_name(const struct mpi_peer *self, int32_t rank, char *name_out)
+{
+    snprintf(name_out, NAME_BYTES, "%s-%d", self->stem, rank);
+}
 
 /* ---- meeting through MPI ------------------------------------------------------------------------------------------------ */
 
@@ -119,7 +125,8 @@ static mok_status check_thread(void)
     MPI_Initialized(&is_initialized);
     MPI_Finalized(&is_finalized);
     if (!is_initialized || is_finalized) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "peer is mpi, but MPI is %s: mok_group_create belongs between MPI_Init_thread and MPI_Finalize",
+        return mok_base_fail(MOK_ERR_ARGUMENT,
+                             "peer is mpi, but MPI is %s: mok_group_create belongs between MPI_Init_thread and MPI_Finalize",
                              is_finalized ? "already finalised" : "not initialised");
     }
     int level = MPI_THREAD_SINGLE;
@@ -127,7 +134,8 @@ static mok_status check_thread(void)
     MPI_Query_thread(&level);
     MPI_Is_thread_main(&is_main);
     if (level < MPI_THREAD_FUNNELED) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "peer is mpi, but MPI was initialised with MPI_THREAD_SINGLE; it must be at least MPI_THREAD_FUNNELED");
+        return mok_base_fail(MOK_ERR_ARGUMENT,
+                             "peer is mpi, but MPI was initialised with MPI_THREAD_SINGLE; it must be at least MPI_THREAD_FUNNELED");
     }
     if (level == MPI_THREAD_FUNNELED && !is_main) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "peer is mpi with MPI_THREAD_FUNNELED, but this is not the thread that initialised MPI");
@@ -233,7 +241,8 @@ static mok_status check_errors(const struct mpi_peer *self)
             return mok_base_fail(MOK_ERR_MEMORY, "rank 0 cannot make shared memory to meet %d ranks: %m", self->peer.num_ranks);
         }
         if (errno != 0) {
-            return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %d cannot open the shared memory of rank 0 (%m): peer mpi needs all ranks on one host", r);
+            return mok_base_fail(MOK_ERR_UNSUPPORTED,
+                                 "rank %d cannot open the shared memory of rank 0 (%m): peer mpi needs all ranks on one host", r);
         }
     }
     return MOK_OK;
@@ -332,7 +341,8 @@ static mok_status agree(struct mpi_peer *self, struct outcome mine, size_t bytes
     for (int32_t r = 0; r < self->peer.num_ranks && status == MOK_OK; r++) {
         errno = all[r].error;
         if (errno != 0) {
-            status = mok_base_fail(MOK_ERR_MEMORY, "rank %d cannot map the region of rank %d, %zu bytes of shared memory: %m", r, all[r].at, bytes);
+            status = mok_base_fail(MOK_ERR_MEMORY, "rank %d cannot map the region of rank %d, %zu bytes of shared memory: %m", r, all[r].at,
+                                   bytes);
         }
     }
     free(all);

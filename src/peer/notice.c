@@ -95,7 +95,8 @@ static mok_status wait_for_round(struct mok_notice *notice, int64_t round, uint8
                 return MOK_OK;
             }
             notice->failure = MOK_ERR_TIMEOUT;
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d came too late: another rank of %d has given up", notice->rank, notice->num_ranks);
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d came too late: another rank of %d has given up", notice->rank,
+                                 notice->num_ranks);
         }
         if (state == ROUND_BROKEN && !settle(notice, round, 0)) {
             notice->failure = MOK_ERR_ABORTED;

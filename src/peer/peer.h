@@ -12,7 +12,7 @@
 
 #include "base/board.h"
 
-/* Where the region of a rank lives. The backend gives it; `threads` calls it, the others that own their memory refuse what they cannot do. */
+/* Where the region of a rank lives. The backend gives it; `threads` calls it, the others own theirs and refuse what they cannot do. */
 struct mok_peer_memory {
     /* Zeroed memory of at least `bytes`, 256-byte aligned; NULL when there is none. */
     void *(*alloc)(void *context, size_t bytes);

@@ -5,8 +5,8 @@
  * free, or opens another: so the n-th group of one rank meets the n-th of the others. A meeting that failed is over: a rank
  * that comes too late finds the next one, and the hub is as good as before.
  *
- * A meeting works in rounds; joining is round 1 and each allgather one more. Two halves of a seat take turns: who enters round n + 1 has seen
- * all enter round n, so all have copied round n - 1 out, and its half may be written. Everything is guarded by the hub's lock.
+ * A meeting works in rounds; joining is round 1 and each allgather one more. Two halves of a seat take turns: who enters round n + 1 has
+ * seen all enter round n, so all have copied round n - 1 out, and its half may be written. Everything is guarded by the hub's lock.
  */
 #include <pthread.h>
 #include <stdio.h>

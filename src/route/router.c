@@ -3,17 +3,18 @@
  *
  *   score     softmax over all E, or sigmoid; with softmax_after the logit itself
  *   choosing  score + bias; the bias decides who is chosen and nothing else
- *   groups    experts in num_groups equal runs of ids. A group counts as the sum of its two best choosing scores (its only one, in groups of
- *             one); the keep_groups best stay, and nobody outside them is a candidate, however low the scores inside are
+ *   groups    experts in num_groups equal runs of ids. A group counts as the sum of its two best choosing scores (its only one, in groups
+ *             of one); the keep_groups best stay, and nobody outside them is a candidate, however low the scores inside are
  *   choice    the K best candidates, best first; equal scores: the lower id (equal groups: the lower group)
  *   weight    the score without the bias: never (score + bias) - bias, which loses small scores. With softmax_after: softmax over the
  *             K chosen logits, which normalize does not touch
  *   normalize softmax: divided by the sum, unless that is 0; sigmoid: divided by sum + 1e-20. So weights that underflow stay finite
  *   scale     multiplied in last
  *
- * NaN: a score that is NaN ranks below every number, -inf included, and is chosen only when candidates run out. Ids are valid and distinct
- * whatever the logits are. A NaN among the logits shows in the weights by plain arithmetic: in all of its token's weights where they share a
- * sum (softmax over all E, and normalize if it is chosen), else in its own; never in another token's.
+ * NaN: a score that is NaN ranks below every number, -inf included, and is chosen only when candidates run out. Ids are valid and
+ * distinct whatever the logits are. A NaN among the logits shows in the weights by plain arithmetic: in all of its token's weights where
+ * they share a sum (softmax over all E; normalize and softmax_after if it is chosen), else in its own; never in another token's. An
+ * infinite logit is a NaN in the same way under softmax.
  */
 #include <math.h>
 #include <stddef.h>
@@ -50,8 +51,8 @@ static mok_status check_groups(const mok_router_config *config)
     }
     int64_t num_candidates = (int64_t)config->keep_groups * (config->num_experts / config->num_groups);
     if (config->top_k > num_candidates) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "top_k is %d, but %d of %d groups hold only %lld of %d experts", config->top_k, config->keep_groups,
-                             config->num_groups, (long long)num_candidates, config->num_experts);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "top_k is %d, but %d of %d groups hold only %lld of %d experts", config->top_k,
+                             config->keep_groups, config->num_groups, (long long)num_candidates, config->num_experts);
     }
     return MOK_OK;
 }
@@ -62,8 +63,8 @@ static mok_status check_config(const mok_router_config *config)
         return mok_base_fail(MOK_ERR_ARGUMENT, "config is NULL");
     }
     if (config->struct_size < sizeof *config) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.struct_size is %zu, must be %zu: fill it with mok_router_config_init", config->struct_size,
-                             sizeof *config);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.struct_size is %zu, must be %zu: fill it with mok_router_config_init",
+                             config->struct_size, sizeof *config);
     }
     if (config->score != MOK_SCORE_SOFTMAX && config->score != MOK_SCORE_SIGMOID) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "score is %d, must be a mok_score (0..1)", config->score);
@@ -89,9 +90,9 @@ static mok_status check_tensors(const float *logits, int64_t num_tokens, const i
     if (num_tokens < 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be at least 0", (long long)num_tokens);
     }
-    if (num_tokens > 0 && (logits == NULL || ids_out == NULL || w_out == NULL)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL with %lld tokens", logits == NULL ? "logits" : ids_out == NULL ? "ids_out" : "w_out",
-                             (long long)num_tokens);
+    const char *name = logits == NULL ? "logits" : ids_out == NULL ? "ids_out" : w_out == NULL ? "w_out" : NULL;
+    if (num_tokens > 0 && name != NULL) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL with %lld tokens", name, (long long)num_tokens);
     }
     return MOK_OK;
 }

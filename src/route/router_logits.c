@@ -1,8 +1,8 @@
 /*
  * The router helper's logits: x [T, H] bf16 times weight [E, H] bf16, summed in fp32, plus an fp32 bias.
  *
- * A product of two bf16 is exact in fp32 as long as it does not underflow, so only the sum rounds. It runs over LANES strided partial sums, which
- * are then added in pairs: the order depends on H alone. A token's logits are the same bits in every batch.
+ * A product of two bf16 is exact in fp32 as long as it does not underflow, so only the sum rounds. It runs over LANES strided partial
+ * sums, which are then added in pairs: the order depends on H alone. A token's logits are the same bits in every batch.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -39,7 +39,8 @@ static float dot(const float *a, const float *b, int64_t padded)
     return lane[0];
 }
 
-static mok_status check_arguments(const void *x, const void *weight, int64_t num_tokens, int32_t hidden, int32_t num_experts, const float *logits_out)
+static mok_status check_arguments(const void *x, const void *weight, int64_t num_tokens, int32_t hidden, int32_t num_experts,
+                                  const float *logits_out)
 {
     if (num_tokens < 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be at least 0", (long long)num_tokens);

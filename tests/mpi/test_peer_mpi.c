@@ -25,7 +25,8 @@ static time_t started_at;
 
 static mok_group_config config_of(const MPI_Comm *comm, int64_t timeout_ms)
 {
-    return (mok_group_config){.backend = MOK_BACKEND_CPU, .rank = world_rank, .num_ranks = num_ranks, .mpi_comm = comm, .peer_timeout_ms = timeout_ms};
+    return (mok_group_config){
+        .backend = MOK_BACKEND_CPU, .rank = world_rank, .num_ranks = num_ranks, .mpi_comm = comm, .peer_timeout_ms = timeout_ms};
 }
 
 static struct mok_peer *join_or_fail(const MPI_Comm *comm, int64_t timeout_ms)

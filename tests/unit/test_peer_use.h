@@ -61,7 +61,7 @@ static mok_status exchange_some(struct mok_peer *peer, int32_t num_rounds, int *
     return MOK_OK;
 }
 
-/* Every byte behind the boards is zero; then each rank writes a byte of its own into all regions, and each finds all of them in its region. */
+/* Every byte behind the boards is zero; then each rank writes a byte of its own into all regions, and each finds all of them in its own. */
 static mok_status touch_regions(struct mok_peer *peer, int *num_wrong)
 {
     const char *own = peer->base[peer->rank];

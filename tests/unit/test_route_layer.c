@@ -65,7 +65,8 @@ static char *read_data(const char *name)
 {
     char path[1024];
     const char *slash = strrchr(__FILE__, '/');
-    snprintf(path, sizeof path, "%.*s/../../data/qwen3moe-code/%s", slash == NULL ? 1 : (int)(slash - __FILE__), slash == NULL ? "." : __FILE__, name);
+    snprintf(path, sizeof path, "%.*s/../../data/qwen3moe-code/%s", slash == NULL ? 1 : (int)(slash - __FILE__),
+             slash == NULL ? "." : __FILE__, name);
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         fail_msg("cannot open %s", path);
