@@ -251,7 +251,8 @@ static inline int plan_check_tasks(const struct plan_list *list, const struct pl
         }
         if (memcmp(&task, &expected, sizeof task) != 0) {
             return plan_fail("task %lld is kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d carry "
-                             "%d %d, expected kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d carry %d %d",
+                             "%d %d, expected kind %d row %d col %d minibatch %d expert %d matrix %d tile %d,%d lap %d rows %d..%d "
+                             "carry %d %d",
                              (long long)i, task.kind, task.row_tile, task.col_tile, task.minibatch, task.expert, task.matrix, task.out_tile,
                              task.in_tile, task.lap, task.first_tile, task.end_tile, task.carry_in, task.carry_out, expected.kind,
                              expected.row_tile, expected.col_tile, expected.minibatch, expected.expert, expected.matrix, expected.out_tile,
