@@ -91,19 +91,23 @@ mok_status mok_cuda_device_facts(int32_t device, struct mok_cuda_device_facts *f
     return MOK_OK;
 }
 
-/* Zeroes through a stream of its own: the default stream would wait for every other stream of the device, also for kernels that wait for us. */
-static cudaError_t zero(void *memory, size_t bytes)
+static cudaError_t zero_on(void *memory, size_t bytes, cudaStream_t stream)
 {
-    cudaStream_t stream;
-    cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (error != cudaSuccess) {
-        return error;
+    cudaError_t error = cudaMemsetAsync(memory, 0, bytes, stream);
+    return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+}
+
+static cudaError_t zero(void *memory, size_t bytes, mok_stream stream)
+{
+    if (stream != NULL) {
+        return zero_on(memory, bytes, (cudaStream_t)stream);
     }
-    error = cudaMemsetAsync(memory, 0, bytes, stream);
+    cudaStream_t own;
+    cudaError_t error = cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
     if (error == cudaSuccess) {
-        error = cudaStreamSynchronize(stream);
+        error = zero_on(memory, bytes, own);
+        (void)cudaStreamDestroy(own);
     }
-    (void)cudaStreamDestroy(stream);
     return error;
 }
 
@@ -122,14 +126,14 @@ void *mok_cuda_alloc(int32_t device, size_t bytes)
     return memory;
 }
 
-void *mok_cuda_alloc_zeroed(int32_t device, size_t bytes)
+void *mok_cuda_alloc_zeroed(int32_t device, size_t bytes, mok_stream stream)
 {
     int32_t before = 0;
     void *memory = mok_cuda_alloc(device, bytes);
     if (memory == NULL || mok_cuda_enter_device(device, &before) != MOK_OK) {
         return memory;
     }
-    cudaError_t error = zero(memory, bytes);
+    cudaError_t error = zero(memory, bytes, stream);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
         (void)cudaFree(memory);

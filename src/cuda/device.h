@@ -25,10 +25,10 @@ void mok_cuda_leave_device(int32_t device, int32_t before);
 /* Facts of a device, -1 = the current one. Errors: ARGUMENT (no such device), UNSUPPORTED (not compute capability 9.0), NO_DEVICE. */
 mok_status mok_cuda_device_facts(int32_t device, struct mok_cuda_device_facts *facts_out);
 
-/* Device memory, 256-byte aligned; NULL when there is none. alloc_zeroed: all bytes are 0; it blocks, but waits only
- * for its own work. */
+/* Device memory, 256-byte aligned; NULL when there is none. alloc_zeroed: all bytes are 0; it blocks, but waits only for its own work on
+ * `stream` (cudaStream_t; NULL = a stream of its own: the default stream would wait for kernels that wait for us). */
 void *mok_cuda_alloc(int32_t device, size_t bytes);
-void *mok_cuda_alloc_zeroed(int32_t device, size_t bytes);
+void *mok_cuda_alloc_zeroed(int32_t device, size_t bytes, mok_stream stream);
 void mok_cuda_free(int32_t device, void *memory);
 
 /* Monotonic clock. */

@@ -17,7 +17,12 @@
 #include "cuda/rank_memory.h"
 #include "pass/site.h"
 
-enum { ELEMENT_THREADS = 256, ELEMENT_BLOCKS = 8 /* of an SM */ };
+enum {
+    ELEMENT_THREADS = 256,
+    ELEMENT_BLOCKS = 8,        /* of an SM */
+    DEFAULT_CONNECTIONS = 8,   /* of CUDA_DEVICE_MAX_CONNECTIONS */
+    STREAMS_OF_RANK = 2        /* the caller's and the group's own */
+};
 
 /* What ranks tell each other first. */
 struct hello {
@@ -68,6 +73,22 @@ static mok_status enable_peers(const struct mok_pass_group *group, const struct 
     return MOK_OK;
 }
 
+/*
+ * Streams of one process share hardware queues, CUDA_DEVICE_MAX_CONNECTIONS of them, and a rank's arrival that stands behind another rank's wait in
+ * the same queue never comes: seen with eight ranks and the default of eight queues. Better refused here than found by a deadline.
+ */
+static mok_status check_queues(const struct mok_pass_group *group)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long connections = text == NULL ? DEFAULT_CONNECTIONS : strtol(text, NULL, 10);
+    if (group->ranks_here > 1 && (long)group->ranks_here * STREAMS_OF_RANK > connections) {
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "%" PRId32 " ranks of the group share device %" PRId32 " and need %" PRId32
+                             " hardware queues, CUDA_DEVICE_MAX_CONNECTIONS allows %ld: set it to 32 in the environment before the process uses CUDA",
+                             group->ranks_here, group->device, group->ranks_here * STREAMS_OF_RANK, connections);
+    }
+    return MOK_OK;
+}
+
 /* Collective in its first step, so that a rank that fails later leaves no one waiting. */
 static mok_status meet(struct mok_pass_group *group)
 {
@@ -88,6 +109,9 @@ static mok_status meet(struct mok_pass_group *group)
         }
         status = enable_peers(group, all);
     }
+    if (status == MOK_OK) {
+        status = check_queues(group);
+    }
     free(all);
     return status;
 }
@@ -106,7 +130,7 @@ static mok_status make_memory(struct mok_pass_group *group)
     group->staging_bytes = words + 4096;
     group->ring = mok_cuda_alloc(group->device, (size_t)layout->ring_bytes);
     group->saved_block = mok_cuda_alloc(group->device, (size_t)layout->saved_bytes);
-    group->other = mok_cuda_alloc_zeroed(group->device, (size_t)layout->other_bytes);
+    group->other = mok_cuda_alloc_zeroed(group->device, (size_t)layout->other_bytes, group->own_stream);
     if (group->ring == NULL || group->saved_block == NULL || group->other == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %" PRId32 ": no device memory for ring %" PRId64 " + saved %" PRId64 " + other %" PRId64 " bytes",
                              group->setup.dims.rank, layout->ring_bytes, layout->saved_bytes, layout->other_bytes);

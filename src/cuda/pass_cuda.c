@@ -21,7 +21,7 @@ static void cuda_memory(const struct mok_pass_setup *setup, mok_memory *memory_o
 }
 
 /* The context of the region's allocator is the device, plus one so that it is not NULL. */
-static void *region_alloc(void *context, size_t bytes) { return mok_cuda_alloc_zeroed((int32_t)(intptr_t)context - 1, bytes); }
+static void *region_alloc(void *context, size_t bytes) { return mok_cuda_alloc_zeroed((int32_t)(intptr_t)context - 1, bytes, NULL); }
 static void region_free(void *context, void *memory) { mok_cuda_free((int32_t)(intptr_t)context - 1, memory); }
 
 static mok_status cuda_peer_memory(const struct mok_pass_setup *setup, struct mok_peer_memory *memory_out)

@@ -85,7 +85,7 @@ mok_status mok_cuda_schedule_create(struct mok_pass_group *group, struct mok_pas
     }
     struct mok_cuda_schedule_layout layout = mok_cuda_plan_schedule(&group->setup);
     schedule = calloc(1, sizeof *schedule);
-    char *memory = schedule == NULL ? NULL : mok_cuda_alloc_zeroed(group->device, (size_t)layout.bytes);
+    char *memory = schedule == NULL ? NULL : mok_cuda_alloc_zeroed(group->device, (size_t)layout.bytes, group->own_stream);
     if (memory == NULL) {
         free(schedule);
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no device memory for a schedule of %lld bytes", group->setup.dims.rank,

@@ -55,6 +55,7 @@ int gpu_finish(void)
 int gpu_count(void)
 {
     int count = 0;
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* eight ranks may share a GPU; the first CUDA call reads it */
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 

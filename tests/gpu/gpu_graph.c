@@ -1,0 +1,166 @@
+/*
+ * Graph capture: build + forward + backward captured once on every rank, replayed with new ids and tokens each time, bit for bit equal to the same
+ * calls made eagerly, in turn with them on one group; and the rules about streams.
+ *
+ *   late     the inputs are still being written when the calls are made, and host structs are overwritten right after them
+ *   streams  calls on two streams of one group are put in order
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_layer.h"
+#include "gpu_slow.h"
+
+enum { MAX_RANKS = 8, NUM_REPLAYS = 100, NUM_QUEUED = 200, POISON = 0xab };
+
+struct run {
+    int32_t num_ranks;
+    mok_hub *hub;
+    mok_status status[MAX_RANKS];
+    int num_wrong[MAX_RANKS];
+    void (*work)(struct run *run, struct gpu_layer *layer, char *a, char *b);
+};
+
+static void note(struct run *run, int32_t rank, mok_status status)
+{
+    if (status != MOK_OK && run->status[rank] == MOK_OK) {
+        run->status[rank] = status;
+        gpu_check(0, "rank %d: %s: %s", rank, mok_status_name(status), mok_last_error());
+    }
+}
+
+static void on_rank(int32_t rank, void *context)
+{
+    struct run *run = context;
+    struct gpu_layer layer;
+    mok_group_config config;
+    mok_status status = gpu_layer_config(rank, run->num_ranks, run->hub, &config);
+    memset(&layer, 0, sizeof layer);
+    if (status == MOK_OK) {
+        status = gpu_layer_open(&layer, &config);
+    }
+    note(run, rank, status);
+    if (status == MOK_OK) {
+        char *a = malloc(layer.outputs_bytes), *b = malloc(layer.outputs_bytes);
+        run->work(run, &layer, a, b);
+        free(a);
+        free(b);
+    }
+    note(run, rank, gpu_layer_close(&layer));
+}
+
+static int run_all(int32_t num_ranks, void (*work)(struct run *, struct gpu_layer *, char *, char *))
+{
+    struct run run = {.num_ranks = num_ranks, .work = work};
+    int ok = mok_hub_create(num_ranks, &run.hub) == MOK_OK;
+    gpu_run_ranks(num_ranks, on_rank, &run);
+    for (int32_t r = 0; r < num_ranks; r++) {
+        ok = ok && run.status[r] == MOK_OK && run.num_wrong[r] == 0;
+    }
+    mok_hub_destroy(run.hub);
+    return ok;
+}
+
+static mok_status eager(struct gpu_layer *layer, uint32_t seed, char *to)
+{
+    gpu_layer_inputs(layer, seed);
+    gpu_layer_poison(layer, POISON);
+    mok_status status = gpu_layer_enqueue(layer);
+    return status == MOK_OK ? gpu_layer_outputs(layer, to) : status;
+}
+
+/* ---- graph ------------------------------------------------------------------------------------------------------------------ */
+
+static void graph_work(struct run *run, struct gpu_layer *layer, char *a, char *b)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    mok_group_state state = {.struct_size = sizeof state};
+    gpu_layer_inputs(layer, 0);
+    note(run, layer->rank, cudaStreamBeginCapture(layer->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+    note(run, layer->rank, gpu_layer_enqueue(layer));
+    note(run, layer->rank, cudaStreamEndCapture(layer->stream, &graph) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+    note(run, layer->rank, cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+    gpu_meet();
+    for (uint32_t i = 0; i < NUM_REPLAYS && run->status[layer->rank] == MOK_OK; i++) {
+        note(run, layer->rank, eager(layer, i, a));
+        gpu_layer_poison(layer, POISON);
+        note(run, layer->rank, cudaGraphLaunch(exec, layer->stream) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+        note(run, layer->rank, gpu_layer_outputs(layer, b));
+        run->num_wrong[layer->rank] += memcmp(a, b, layer->outputs_bytes) != 0;
+    }
+    note(run, layer->rank, mok_group_status(layer->group, &state));
+    run->num_wrong[layer->rank] += state.passes_done != 4 * NUM_REPLAYS;
+    gpu_meet();
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+}
+
+/* ---- late input ------------------------------------------------------------------------------------------------------------- */
+
+static void late_work(struct run *run, struct gpu_layer *layer, char *a, char *b)
+{
+    char *ready = NULL;
+    note(run, layer->rank, eager(layer, 5, a));
+    cudaMalloc((void **)&ready, layer->inputs_bytes);
+    cudaMemcpyAsync(ready, layer->inputs, layer->inputs_bytes, cudaMemcpyDeviceToDevice, layer->stream);
+    cudaMemsetAsync(layer->inputs, 0x7f, layer->inputs_bytes, layer->stream);
+    gpu_layer_poison(layer, POISON);
+    cudaStreamSynchronize(layer->stream);
+    gpu_meet();
+    gpu_slow(layer->stream, 200000000u * (1u + (uint32_t)layer->rank % 2));
+    cudaMemcpyAsync(layer->inputs, ready, layer->inputs_bytes, cudaMemcpyDeviceToDevice, layer->stream);
+    mok_forward_args forward = layer->forward;
+    mok_backward_args backward = layer->backward;
+    for (int i = 0; i < NUM_QUEUED; i++) {
+        layer->forward = forward;
+        layer->backward = backward;
+        note(run, layer->rank, gpu_layer_enqueue(layer));
+        memset(&layer->forward, 0x7f, sizeof layer->forward); /* what a call was given may go when it returns */
+        memset(&layer->backward, 0x7f, sizeof layer->backward);
+    }
+    layer->forward = forward;
+    layer->backward = backward;
+    note(run, layer->rank, gpu_layer_outputs(layer, b));
+    run->num_wrong[layer->rank] += memcmp(a, b, layer->outputs_bytes) != 0;
+    gpu_meet();
+    cudaFree(ready);
+}
+
+/* ---- two streams ------------------------------------------------------------------------------------------------------------ */
+
+static void streams_work(struct run *run, struct gpu_layer *layer, char *a, char *b)
+{
+    cudaStream_t first = layer->stream, second;
+    cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
+    for (uint32_t i = 0; i < 5; i++) {
+        note(run, layer->rank, eager(layer, i, a));
+        gpu_layer_poison(layer, POISON);
+        cudaStreamSynchronize(first);
+        gpu_meet();
+        gpu_slow(first, 20000000);
+        note(run, layer->rank, mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, first));
+        note(run, layer->rank, mok_forward(layer->layer, layer->schedule, &layer->forward, second));
+        note(run, layer->rank, mok_backward(layer->layer, layer->schedule, &layer->backward, first));
+        note(run, layer->rank, gpu_layer_outputs(layer, b));
+        run->num_wrong[layer->rank] += memcmp(a, b, layer->outputs_bytes) != 0;
+    }
+    gpu_meet();
+    cudaStreamDestroy(second);
+}
+
+int main(void)
+{
+    if (gpu_count() == 0) {
+        gpu_skip("graphs and streams: no GPU");
+        return gpu_finish();
+    }
+    static const int32_t ranks[] = {1, 2, 4, 8};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        gpu_check(run_all(ranks[i], graph_work), "graph of build, forward and backward, %d ranks: %d replays equal to eager calls", ranks[i], NUM_REPLAYS);
+    }
+    gpu_check(run_all(1, late_work), "late input, 1 rank, %d calls queued", NUM_QUEUED);
+    gpu_check(run_all(2, late_work), "late input, 2 ranks, %d calls queued", NUM_QUEUED);
+    gpu_check(run_all(2, streams_work), "calls of one group on two streams come in order");
+    return gpu_finish();
+}

@@ -1,0 +1,60 @@
+/*
+ * A small layer with all its tensors on one rank's GPU, for tests that are about streams, graphs, faults and life rather than numbers: what comes out is
+ * compared bit for bit with what came out another way.
+ */
+#ifndef MOK_GPU_LAYER_H
+#define MOK_GPU_LAYER_H
+
+#include <cuda_runtime_api.h>
+
+#include "gpu_check.h"
+
+enum {
+    GPU_LAYER_EXPERTS = 8,
+    GPU_LAYER_TOP_K = 3,
+    GPU_LAYER_HIDDEN = 136,
+    GPU_LAYER_INTER = 200,
+    GPU_LAYER_SHARED = 88,
+    GPU_LAYER_TOKENS = 300 /* T_max; rank r brings gpu_layer_tokens(r) */
+};
+
+struct gpu_layer {
+    int32_t rank, num_ranks;
+    int64_t num_tokens;
+    int32_t num_local;
+    cudaStream_t stream;
+    mok_group *group;
+    mok_layer *layer;
+    mok_schedule *schedule;
+    mok_saved *saved;
+    char *weights; /* device memory, all matrices */
+    char *inputs;  /* device memory: ids, x, w, shared_w, dy */
+    char *outputs; /* device memory: y, dx, dw, dshared_w, gradients */
+    size_t inputs_bytes, outputs_bytes;
+    mok_forward_args forward;
+    mok_backward_args backward;
+    int32_t *ids; /* in inputs */
+};
+
+int64_t gpu_layer_tokens(int32_t rank);
+
+/* The config that gpu_layer_open starts from. */
+mok_status gpu_layer_config(int32_t rank, int32_t num_ranks, mok_hub *hub, mok_group_config *config_out);
+
+/* Collective. config: from gpu_layer_config, changed as wanted. */
+mok_status gpu_layer_open(struct gpu_layer *layer, const mok_group_config *config);
+/* Bounded as mok_group_destroy is; returns what it says. */
+mok_status gpu_layer_close(struct gpu_layer *layer);
+
+/* Host image of the inputs of a seed, to[inputs_bytes]. */
+void gpu_layer_image(const struct gpu_layer *layer, uint32_t seed, char *to);
+/* Copies the inputs of a seed in, done when it returns. */
+void gpu_layer_inputs(struct gpu_layer *layer, uint32_t seed);
+/* Enqueues build, forward and backward. */
+mok_status gpu_layer_enqueue(struct gpu_layer *layer);
+/* Fills the outputs with a byte, in stream order. */
+void gpu_layer_poison(struct gpu_layer *layer, int byte);
+/* Waits for the stream (bounded by the group's deadlines) and copies the outputs out, to[outputs_bytes]. */
+mok_status gpu_layer_outputs(struct gpu_layer *layer, char *to);
+
+#endif

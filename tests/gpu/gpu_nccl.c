@@ -1,0 +1,196 @@
+/*
+ * Ranks as processes that meet through NCCL, one GPU each: the bits of the same layer run by threads, and a peer that is killed or stopped. With one GPU
+ * the group has one rank and the faults are skipped.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpu_layer.h"
+
+#ifdef MOK_HAVE_NCCL
+#include <nccl.h>
+
+enum { MAX_RANKS = 8, LIMIT_MS = 4000, OUTPUT_ROOM = 16 << 20 };
+
+enum scenario { PLAIN, KILLED, STOPPED };
+
+/* Between processes. */
+struct board {
+    ncclUniqueId id;
+    volatile int32_t id_is_ready;
+    volatile int32_t is_running[MAX_RANKS]; /* the rank has finished its first pass */
+    mok_status status[MAX_RANKS];
+    mok_status left[MAX_RANKS];
+    char message[MAX_RANKS][512];
+    size_t bytes[MAX_RANKS];
+    char outputs[MAX_RANKS][OUTPUT_ROOM];
+};
+
+static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario)
+{
+    mok_group_config config;
+    mok_status status = gpu_layer_config(rank, num_ranks, NULL, &config);
+    config.peer = MOK_PEER_NCCL;
+    config.nccl_id = &board->id;
+    config.peer_timeout_ms = scenario == PLAIN ? 60000 : LIMIT_MS;
+    config.local_timeout_ms = LIMIT_MS;
+    status = status == MOK_OK ? gpu_layer_open(layer, &config) : status;
+    if (status != MOK_OK) {
+        return status;
+    }
+    gpu_layer_inputs(layer, 17);
+    gpu_layer_poison(layer, 0xab);
+    board->bytes[rank] = layer->outputs_bytes;
+    status = gpu_layer_enqueue(layer);
+    status = status == MOK_OK ? gpu_layer_outputs(layer, board->outputs[rank]) : status;
+    board->is_running[rank] = 1;
+    if (scenario != PLAIN && status == MOK_OK) {
+        if (rank == 1) {
+            raise(scenario == KILLED ? SIGKILL : SIGSTOP);
+        }
+        usleep(300000);
+        status = gpu_layer_enqueue(layer);
+        status = status == MOK_OK ? gpu_layer_outputs(layer, board->outputs[rank]) : status;
+    }
+    return status;
+}
+
+/* One rank, in a process of its own that has not used CUDA before. */
+static void child(struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario)
+{
+    struct gpu_layer layer;
+    memset(&layer, 0, sizeof layer);
+    (void)gpu_count();
+    if (rank == 0) {
+        ncclGetUniqueId(&board->id);
+        board->id_is_ready = 1;
+    }
+    while (!board->id_is_ready) {
+        usleep(1000);
+    }
+    board->status[rank] = run_rank(&layer, board, rank, num_ranks, scenario);
+    strncpy(board->message[rank], mok_last_error(), sizeof board->message[rank] - 1);
+    board->left[rank] = layer.group == NULL ? MOK_OK : gpu_layer_close(&layer);
+    _exit(0);
+}
+
+static struct board *run_processes(int32_t num_ranks, enum scenario scenario)
+{
+    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[MAX_RANKS] = {0};
+    for (int32_t r = 0; r < num_ranks; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            child(board, r, num_ranks, scenario);
+        }
+    }
+    waitpid(pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
+    for (int32_t r = num_ranks - 1; r > 0; r--) {
+        if (scenario == STOPPED && r == 1) {
+            kill(pids[r], SIGKILL);
+        }
+        waitpid(pids[r], NULL, 0);
+    }
+    return board;
+}
+
+/* ---- the same by threads ---------------------------------------------------------------------------------------------------- */
+
+struct threads_run {
+    mok_hub *hub;
+    int32_t num_ranks;
+    const struct board *board;
+    int num_wrong[MAX_RANKS];
+};
+
+static void on_thread(int32_t rank, void *context)
+{
+    struct threads_run *run = context;
+    struct gpu_layer layer;
+    mok_group_config config;
+    mok_status status = gpu_layer_config(rank, run->num_ranks, run->hub, &config);
+    status = status == MOK_OK ? gpu_layer_open(&layer, &config) : status;
+    if (status != MOK_OK) {
+        gpu_check(0, "rank %d: %s", rank, mok_last_error());
+        run->num_wrong[rank] = 1;
+        return;
+    }
+    char *outputs = malloc(layer.outputs_bytes);
+    gpu_layer_inputs(&layer, 17);
+    gpu_layer_poison(&layer, 0xab);
+    status = gpu_layer_enqueue(&layer);
+    status = status == MOK_OK ? gpu_layer_outputs(&layer, outputs) : status;
+    run->num_wrong[rank] = status != MOK_OK || memcmp(outputs, run->board->outputs[rank], layer.outputs_bytes) != 0;
+    free(outputs);
+    (void)gpu_layer_close(&layer);
+}
+
+static void compare_with_threads(const struct board *board, int32_t num_ranks)
+{
+    struct threads_run run = {.num_ranks = num_ranks, .board = board};
+    int ok = mok_hub_create(num_ranks, &run.hub) == MOK_OK;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        if (board->status[r] != MOK_OK || board->left[r] != MOK_OK) {
+            ok = gpu_check(0, "nccl rank %d: %s, left with %s: %s", r, mok_status_name(board->status[r]), mok_status_name(board->left[r]),
+                           board->message[r]);
+        }
+    }
+    if (ok) {
+        gpu_run_ranks(num_ranks, on_thread, &run);
+    }
+    for (int32_t r = 0; r < num_ranks; r++) {
+        ok = ok && run.num_wrong[r] == 0;
+    }
+    mok_hub_destroy(run.hub);
+    gpu_check(ok, "nccl, %d processes with a GPU each: the bits that threads give", num_ranks);
+}
+
+static void lose_a_peer(enum scenario scenario, const char *name)
+{
+    struct board *board = run_processes(2, scenario);
+    int ok = board->status[0] == MOK_ERR_TIMEOUT || board->status[0] == MOK_ERR_DEVICE; /* the driver may notice a dead process first */
+    gpu_check(ok, "nccl, a peer is %s: the other got %s (%s) and left with %s", name, mok_status_name(board->status[0]), board->message[0],
+              mok_status_name(board->left[0]));
+    munmap(board, sizeof *board);
+}
+
+int main(void)
+{
+    int count = 0;
+    int counts[2];
+    if (pipe(counts) != 0) {
+        return 1;
+    }
+    pid_t counter = fork(); /* CUDA does not survive a fork, so another process counts */
+    if (counter == 0) {
+        count = gpu_count();
+        _exit(write(counts[1], &count, sizeof count) != sizeof count);
+    }
+    waitpid(counter, NULL, 0);
+    if (read(counts[0], &count, sizeof count) != sizeof count || count == 0) {
+        gpu_skip("nccl: no GPU");
+        return gpu_finish();
+    }
+    int32_t num_ranks = count < MAX_RANKS ? count : MAX_RANKS;
+    struct board *board = run_processes(num_ranks, PLAIN);
+    if (count > 1) {
+        lose_a_peer(KILLED, "killed");
+        lose_a_peer(STOPPED, "stopped");
+    } else {
+        gpu_skip("nccl: more than one rank, killed and stopped peers: one GPU");
+    }
+    compare_with_threads(board, num_ranks);
+    munmap(board, sizeof *board);
+    return gpu_finish();
+}
+#else
+int main(void)
+{
+    gpu_skip("nccl: this build has no NCCL");
+    return gpu_finish();
+}
+#endif
