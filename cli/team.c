@@ -40,10 +40,12 @@ static mok_status make_nccl_id(struct mok_team *team)
 static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
 {
     int is_started;
+    int level;
     int rank;
     int size;
     MPI_Initialized(&is_started);
-    if (!is_started && MPI_Init(NULL, NULL) != MPI_SUCCESS) {
+    /* Only this thread calls MPI; the library's workers do not. */
+    if (!is_started && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
         return mok_cli_fail(MOK_ERR_UNSUPPORTED, "MPI could not be started");
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

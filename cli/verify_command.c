@@ -66,7 +66,7 @@ static void describe_worst(const struct mok_case_result *result, char *text, siz
 static void print_failure(const struct mok_case_result *result)
 {
     if (result->status != MOK_OK) {
-        printf("     rank %" PRId32 ": %s (%s)\n", result->status_rank, result->message, mok_status_name(result->status));
+        printf("     rank %" PRId32 ": %s\n", result->status_rank, result->message);
     }
     for (int check = 0; check < MOK_CHECK_COUNT; check++) {
         if (result->report.worst[check].num_failed > 0) {
