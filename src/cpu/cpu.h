@@ -50,7 +50,7 @@ typedef _Atomic uint32_t mok_cpu_word;
 /* ---- BLAS calls (cpu_gemm.c says why) ----------------------------------------------------------------------------------------- */
 
 enum {
-    MOK_CPU_PANEL = 256,      /* most columns of a call, without its margins; gate+up and D tiles are no wider */
+    MOK_CPU_PANEL = 256, /* most columns of a call, without its margins; gate+up and D tiles are no wider */
     MOK_CPU_MAX_MARGIN = 8,
     MOK_CPU_MAX_PANEL = MOK_CPU_PANEL + 2 * MOK_CPU_MAX_MARGIN,
     MOK_CPU_MAX_HEIGHT = 132
@@ -99,18 +99,18 @@ struct mok_cpu_layout {
     int64_t shared_dx;  /* bf16 [T_max, H] */
     int64_t shared_dw;  /* fp32 [T_max, D tiles] */
     /* other block: the rest */
-    int64_t carry[2];     /* fp32 [gate I*H, up I*H, down H*I] accumulator of an expert that spans laps, by lap parity; bf16 gradients only */
-    int64_t counters;     /* uint32 [num_counters] */
+    int64_t carry[2]; /* fp32 [gate I*H, up I*H, down H*I] accumulator of an expert that spans laps, by lap parity; bf16 gradients only */
+    int64_t counters; /* uint32 [num_counters] */
     int64_t num_counters;
-    int64_t scratch;      /* per worker: operand_a, operand_b, result */
-    int64_t operand_a;    /* fp32, offset inside a worker's scratch */
+    int64_t scratch;   /* per worker: operand_a, operand_b, result */
+    int64_t operand_a; /* fp32, offset inside a worker's scratch */
     int64_t operand_b;
     int64_t result;
-    int64_t row;          /* fp32 [H] one row of a final sum */
+    int64_t row; /* fp32 [H] one row of a final sum */
     int64_t scratch_stride;
     int64_t other_bytes;
-    int64_t kept_rows;     /* rows of a saved object here: setup's keep_rows, but no more than this rank can own */
-    int32_t dw_tiles;      /* D tiles of a routed row */
+    int64_t kept_rows; /* rows of a saved object here: setup's keep_rows, but no more than this rank can own */
+    int32_t dw_tiles;  /* D tiles of a routed row */
     int32_t shared_dw_tiles;
     int32_t shared_remade; /* the shared expert's g, u are made again: where nothing is kept, they are not either */
 };
@@ -144,11 +144,11 @@ struct mok_pass_schedule {
 struct mok_pass_saved {
     struct mok_pass_group *group;
     int32_t idx;
-    char *own_x;  /* bf16 [T_max, H] in the peer-visible region */
-    int64_t x_off; /* its offset in the region of any rank */
-    mok_bf16 *x, *g, *u;            /* kept rows */
-    mok_bf16 *shared_g, *shared_u;  /* NULL when remade */
-    atomic_int is_full;             /* forward has filled it and backward has not used it up: for mok_cpu_poison */
+    char *own_x;                   /* bf16 [T_max, H] in the peer-visible region */
+    int64_t x_off;                 /* its offset in the region of any rank */
+    mok_bf16 *x, *g, *u;           /* kept rows */
+    mok_bf16 *shared_g, *shared_u; /* NULL when remade */
+    atomic_int is_full;            /* forward has filled it and backward has not used it up: for mok_cpu_poison */
 };
 
 /* ---- jobs (cpu_queue.c) ----------------------------------------------------------------------------------------------------- */
@@ -218,17 +218,17 @@ struct mok_cpu_worker {
     int32_t operand_col;
     uint32_t meets;          /* meetings this worker has come to */
     uint32_t schedule_epoch; /* of SCHED: schedules this worker has taken part in */
-    uint64_t random_state; /* of test delays */
+    uint64_t random_state;   /* of test delays */
 };
 
 /* What the workers of a rank share during a pass. The cells of one group are cleared by worker 0 before the first meeting of the pass. */
 struct mok_cpu_pass {
     struct mok_walk walk;
-    uint32_t epoch;              /* of ENTRY and EXIT */
-    atomic_llong next_task;      /* tasks below it are taken */
-    atomic_llong next_sum;       /* blocks of tokens below it are taken */
-    atomic_int steps_left;       /* communication workers that have steps to do */
-    atomic_int is_entered;       /* this rank has seen ENTRY complete */
+    uint32_t epoch;         /* of ENTRY and EXIT */
+    atomic_llong next_task; /* tasks below it are taken */
+    atomic_llong next_sum;  /* blocks of tokens below it are taken */
+    atomic_int steps_left;  /* communication workers that have steps to do */
+    atomic_int is_entered;  /* this rank has seen ENTRY complete */
 };
 
 struct mok_pass_group {
@@ -315,7 +315,8 @@ void mok_cpu_arrive(struct mok_pass_group *group, int32_t barrier, uint32_t epoc
 int32_t mok_cpu_missing_rank(const struct mok_pass_group *group, int32_t barrier, uint32_t epoch, uint32_t *seen_out);
 int mok_cpu_wait_barrier(struct mok_cpu_worker *worker, int32_t barrier, uint32_t epoch);
 int32_t mok_cpu_barrier_site(int32_t barrier);
-/* Says to every peer that this rank will touch their memory no more, and waits (bounded) until all have said so. MOK_ERR_TIMEOUT: one did not. */
+/* Says to every peer that this rank will touch their memory no more, and waits (bounded) until all have said so. MOK_ERR_TIMEOUT: one did
+ * not. */
 void mok_cpu_say_left(struct mok_peer *peer, const struct mok_region *region);
 mok_status mok_cpu_wait_left(struct mok_pass_group *group);
 
@@ -334,12 +335,12 @@ struct mok_cpu_tile {
     const mok_ffn *weights;
     int32_t expert; /* in weights */
     int32_t is_shared;
-    int32_t valid; /* rows before the padding */
-    int32_t inter; /* I or Is */
-    const mok_bf16 *x; /* [.., H] */
-    mok_bf16 *g, *u;   /* [.., inter] NULL = not kept */
-    mok_bf16 *h;       /* [.., inter] forward */
-    mok_bf16 *y;       /* [.., H] forward */
+    int32_t valid;      /* rows before the padding */
+    int32_t inter;      /* I or Is */
+    const mok_bf16 *x;  /* [.., H] */
+    mok_bf16 *g, *u;    /* [.., inter] NULL = not kept */
+    mok_bf16 *h;        /* [.., inter] forward */
+    mok_bf16 *y;        /* [.., H] forward */
     const mok_bf16 *dy; /* [.., H] backward, as all below */
     const float *w;     /* [..] NULL = 1 */
     mok_bf16 *dgu;      /* [.., 2*inter] */
@@ -353,8 +354,10 @@ struct mok_cpu_tile {
 int32_t mok_cpu_valid_rows(const struct mok_walk *walk, int32_t row_tile);
 /* x of a padded row in the memory of this rank. */
 mok_bf16 *mok_cpu_row_x(const struct mok_pass_group *group, const struct mok_pass_saved *saved, int64_t row);
-struct mok_cpu_tile mok_cpu_forward_tile(const struct mok_pass_group *group, const struct mok_cpu_job *job, int32_t row_tile, int is_shared);
-struct mok_cpu_tile mok_cpu_backward_tile(const struct mok_pass_group *group, const struct mok_cpu_job *job, int32_t row_tile, int is_shared);
+struct mok_cpu_tile mok_cpu_forward_tile(const struct mok_pass_group *group, const struct mok_cpu_job *job, int32_t row_tile,
+                                         int is_shared);
+struct mok_cpu_tile mok_cpu_backward_tile(const struct mok_pass_group *group, const struct mok_cpu_job *job, int32_t row_tile,
+                                          int is_shared);
 
 /* gate+up of one column tile: stores g, u where the tile keeps them, h where it has one. Forward and recompute. */
 void mok_cpu_gate_up(struct mok_cpu_worker *worker, const struct mok_cpu_job *job, const struct mok_cpu_tile *tile, int32_t col_tile);
@@ -366,8 +369,8 @@ void mok_cpu_backward_task(struct mok_cpu_worker *worker, const struct mok_cpu_j
 /* Once per process: one BLAS thread; finds the call to make. MOK_ERR_UNSUPPORTED when this BLAS gives a row other bits at another place. */
 mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out);
 /* Widens rows [0, valid) and zeroes the rest, up to `rows`. row_stride in elements. */
-void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, int64_t row_stride, int32_t valid, int32_t rows, int32_t num_cols,
-                       float *to);
+void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, int64_t row_stride, int32_t valid, int32_t rows,
+                       int32_t num_cols, float *to);
 /* Weight tile of a row-wise GEMM in worker->operand_b, panel by panel: gate, up; or MOK_CPU_PANEL columns each. */
 void mok_cpu_load_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile);
 /* One panel of a product: row r begins at rows + r * stride. */
@@ -379,12 +382,16 @@ struct mok_cpu_panel {
 struct mok_cpu_panel mok_cpu_multiply_nt(struct mok_cpu_worker *worker, int32_t panel, int32_t width, int32_t depth);
 struct mok_cpu_panel mok_cpu_multiply_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t width, int32_t depth);
 /* bf16 of rows [0, valid). */
-void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_panel panel, int32_t valid, int32_t width, mok_bf16 *to, int64_t to_stride);
+void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_panel panel, int32_t valid, int32_t width, mok_bf16 *to,
+                          int64_t to_stride);
 /* to [out_cols, in_cols] += operand_a [MOK_TILE_ROWS, out_cols]^T * operand_b [MOK_TILE_ROWS, in_cols] */
 void mok_cpu_contract(struct mok_cpu_worker *worker, int32_t out_cols, int32_t in_cols, float *to, int64_t to_stride);
 
 /* First column and width of a column tile. */
-static inline int32_t mok_cpu_tile_width(int32_t total, int32_t tile, int32_t idx) { return (int32_t)mok_min64(tile, total - (int64_t)idx * tile); }
+static inline int32_t mok_cpu_tile_width(int32_t total, int32_t tile, int32_t idx)
+{
+    return (int32_t)mok_min64(tile, total - (int64_t)idx * tile);
+}
 
 /* ---- hooks for tests (cpu_test.c) ------------------------------------------------------------------------------------------- */
 

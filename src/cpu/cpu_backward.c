@@ -37,7 +37,8 @@ static void fill_shared(const struct mok_pass_group *group, const struct mok_cpu
     tile->dw = (float *)(group->other_block + layout->shared_dw) + row * tile->dw_tiles;
 }
 
-struct mok_cpu_tile mok_cpu_backward_tile(const struct mok_pass_group *group, const struct mok_cpu_job *job, int32_t row_tile, int is_shared)
+struct mok_cpu_tile mok_cpu_backward_tile(const struct mok_pass_group *group, const struct mok_cpu_job *job, int32_t row_tile,
+                                          int is_shared)
 {
     const struct mok_walk *walk = &group->pass.walk;
     const struct mok_cpu_layout *layout = &group->layout;
@@ -72,7 +73,8 @@ struct mok_cpu_tile mok_cpu_backward_tile(const struct mok_pass_group *group, co
     return tile;
 }
 
-/* Rows of a tile that weight gradients contract: up to the end of its last chunk, whose padding rows are zero. The shared expert has no padding rows. */
+/* Rows of a tile that weight gradients contract: up to the end of its last chunk, whose padding rows are zero. The shared expert has no
+ * padding rows. */
 static int32_t contracted_rows(const struct mok_cpu_tile *tile)
 {
     return tile->is_shared ? tile->valid : (int32_t)mok_round_up(tile->valid, MOK_CHUNK_ROWS);
@@ -120,12 +122,12 @@ static void dgrad_gate_up(struct mok_cpu_worker *worker, const struct mok_cpu_ti
 /* One tile of a gradient: where it stands in the caller's matrix, and where it is accumulated. */
 struct gradient {
     int32_t matrix;
-    int32_t rows, cols;    /* of the tile */
-    int64_t row, col;      /* first ones, in the matrix */
-    char *base;            /* of the tile, in the caller's matrix */
-    int64_t row_stride;    /* elements */
+    int32_t rows, cols; /* of the tile */
+    int64_t row, col;   /* first ones, in the matrix */
+    char *base;         /* of the tile, in the caller's matrix */
+    int64_t row_stride; /* elements */
     int32_t dtype;
-    int64_t carry_off;     /* elements into a carry */
+    int64_t carry_off; /* elements into a carry */
     int64_t carry_stride;
 };
 
@@ -168,8 +170,8 @@ static void zero_gradient(const struct gradient *gradient)
 }
 
 /* Adds the products of row tiles [first, end) to an accumulator, in row order. */
-static void contract_tiles(struct mok_cpu_worker *worker, const struct mok_cpu_job *job, const struct mok_task *task, const struct gradient *gradient,
-                           float *to, int64_t to_stride)
+static void contract_tiles(struct mok_cpu_worker *worker, const struct mok_cpu_job *job, const struct mok_task *task,
+                           const struct gradient *gradient, float *to, int64_t to_stride)
 {
     const struct mok_pass_group *group = worker->group;
     int is_shared = task->kind == MOK_TASK_SHARED_WGRAD;
@@ -255,25 +257,17 @@ void mok_cpu_backward_task(struct mok_cpu_worker *worker, const struct mok_cpu_j
     switch (task->kind) {
     case MOK_TASK_SHARED_WGRAD:
     case MOK_TASK_WGRAD:
-    case MOK_TASK_WGRAD_ZERO:
-        wgrad(worker, job, task);
-        return;
-    default:
-        break;
+    case MOK_TASK_WGRAD_ZERO: wgrad(worker, job, task); return;
+    default: break;
     }
-    int is_shared = task->kind == MOK_TASK_SHARED_RECOMPUTE || task->kind == MOK_TASK_SHARED_DGRAD_DOWN || task->kind == MOK_TASK_SHARED_DGRAD_GATE_UP;
+    int is_shared =
+        task->kind == MOK_TASK_SHARED_RECOMPUTE || task->kind == MOK_TASK_SHARED_DGRAD_DOWN || task->kind == MOK_TASK_SHARED_DGRAD_GATE_UP;
     struct mok_cpu_tile tile = mok_cpu_backward_tile(worker->group, job, task->row_tile, is_shared);
     switch (task->kind) {
     case MOK_TASK_RECOMPUTE:
-    case MOK_TASK_SHARED_RECOMPUTE:
-        mok_cpu_gate_up(worker, job, &tile, task->col_tile);
-        break;
+    case MOK_TASK_SHARED_RECOMPUTE: mok_cpu_gate_up(worker, job, &tile, task->col_tile); break;
     case MOK_TASK_DGRAD_DOWN:
-    case MOK_TASK_SHARED_DGRAD_DOWN:
-        dgrad_down(worker, job, &tile, task->col_tile);
-        break;
-    default:
-        dgrad_gate_up(worker, &tile, task->col_tile);
-        break;
+    case MOK_TASK_SHARED_DGRAD_DOWN: dgrad_down(worker, job, &tile, task->col_tile); break;
+    default: dgrad_gate_up(worker, &tile, task->col_tile); break;
     }
 }

@@ -1,6 +1,6 @@
 /*
- * Barriers between ranks: one word per (barrier, source rank) in every rank's region, written by the source alone, only growing, compared by signed
- * difference. The epoch is this rank's own count of schedules or passes (protocol.md section 1).
+ * Barriers between ranks: one word per (barrier, source rank) in every rank's region, written by the source alone, only growing, compared
+ * by signed difference. The epoch is this rank's own count of schedules or passes (protocol.md section 1).
  */
 #include "base/status.h"
 #include "cpu/cpu.h"

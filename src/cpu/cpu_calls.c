@@ -1,6 +1,6 @@
 /*
- * The calls that enqueue: each copies its arguments into a job, puts it behind the others and returns. And the schedule object, with the two calls
- * that read one back.
+ * The calls that enqueue: each copies its arguments into a job, puts it behind the others and returns. And the schedule object, with the
+ * two calls that read one back.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,8 @@ mok_status mok_cpu_schedule_create(struct mok_pass_group *group, struct mok_pass
     if (schedule == NULL || memory == NULL) {
         free(memory);
         free(schedule);
-        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a schedule of %lld bytes", group->setup.dims.rank, (long long)layout.bytes);
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a schedule of %lld bytes", group->setup.dims.rank,
+                             (long long)layout.bytes);
     }
     schedule->group = group;
     schedule->memory = memory;
@@ -67,8 +68,8 @@ mok_status mok_cpu_schedule_create(struct mok_pass_group *group, struct mok_pass
     schedule->routes = (struct mok_route *)(memory + layout.routes);
     schedule->ids = (int32_t *)(memory + layout.ids);
     schedule->cursor = (int32_t *)(memory + layout.cursor);
-    struct mok_schedule_view view = {&schedule->head,   schedule->expert_rows, schedule->expert_first, schedule->tile_expert,
-                                     schedule->active,  schedule->ordinal,     schedule->routes,       schedule->ids};
+    struct mok_schedule_view view = {&schedule->head,  schedule->expert_rows, schedule->expert_first, schedule->tile_expert,
+                                     schedule->active, schedule->ordinal,     schedule->routes,       schedule->ids};
     schedule->view = view;
     *schedule_out = schedule;
     return MOK_OK;

@@ -13,7 +13,8 @@ mok_status mok_cpu_state(struct mok_pass_group *group, mok_group_state *state_ou
 mok_status mok_cpu_wait(struct mok_pass_group *group, mok_stream stream, int64_t timeout_ms);
 void mok_cpu_abort(struct mok_pass_group *group);
 mok_status mok_cpu_trace(struct mok_pass_group *group, int64_t max_events);
-mok_status mok_cpu_trace_take(struct mok_pass_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out, int64_t *dropped_out);
+mok_status mok_cpu_trace_take(struct mok_pass_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out,
+                              int64_t *dropped_out);
 struct mok_pass_saved *mok_cpu_saved(struct mok_pass_group *group, int32_t idx);
 void *mok_cpu_saved_input(struct mok_pass_saved *saved);
 

@@ -1,9 +1,9 @@
 /*
  * Everything that moves rows between ranks (protocol.md sections 1 and 5): publish, pull, push, final sum.
  *
- * Published: x in the saved object's own peer-visible memory, or in `rows` when nothing is kept; dy in `rows`, w in `w`. Pulled by the owner of the
- * expert; pushed back into the source's slot of the route. Worker i of n communication workers moves rows i, i + n, .. of a minibatch or tile.
- * Rows of padding are filled with zeros by the pull.
+ * Published: x in the saved object's own peer-visible memory, or in `rows` when nothing is kept; dy in `rows`, w in `w`. Pulled by the
+ * owner of the expert; pushed back into the source's slot of the route. Worker i of n communication workers moves rows i, i + n, .. of a
+ * minibatch or tile. Rows of padding are filled with zeros by the pull.
  */
 #include <string.h>
 
@@ -94,7 +94,8 @@ void mok_cpu_pull(struct mok_cpu_worker *worker, const struct mok_cpu_job *job, 
         const char *source = route.rank >= 0 ? group->peer->base[route.rank] : NULL;
         int64_t token = route.slot / walk->dims.top_k;
         if (walk->backward) {
-            pull_row(ring_row(group, group->layout.dy, row, walk->dims.hidden), source != NULL ? source + region->rows : NULL, token, row_bytes);
+            pull_row(ring_row(group, group->layout.dy, row, walk->dims.hidden), source != NULL ? source + region->rows : NULL, token,
+                     row_bytes);
             if (source != NULL) {
                 ring_w[mok_plan_ring_row(&walk->ring, row)] = ((const float *)(source + region->w))[route.slot];
             }

@@ -58,7 +58,8 @@ void mok_cpu_gate_up(struct mok_cpu_worker *worker, const struct mok_cpu_job *jo
     for (int64_t row = 0; row < tile->valid; row++) {
         int64_t at = row * tile->inter + col;
         group->loops->act(&job->layer.activation, gate.rows + row * gate.stride, up.rows + row * up.stride, width,
-                          tile->g != NULL ? tile->g + at : NULL, tile->u != NULL ? tile->u + at : NULL, tile->h != NULL ? tile->h + at : NULL);
+                          tile->g != NULL ? tile->g + at : NULL, tile->u != NULL ? tile->u + at : NULL,
+                          tile->h != NULL ? tile->h + at : NULL);
     }
 }
 

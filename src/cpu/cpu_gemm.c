@@ -1,15 +1,15 @@
 /*
  * Tiles through BLAS. In: bf16 rows and weights. Out: fp32 tiles in a worker's scratch.
  *
- * Bits. The bits of a row may not depend on where in its tile it stands, or y would depend on R. A BLAS does not promise that. OpenBLAS for Haswell
- * (and Zen) goes over rows by twelve and has another kernel for a rest; and it takes the first and the last eight columns of a block by a
- * kernel that sums in another order for every second six rows. So a product is made of calls of one kind: `height` rows, padding zero, the
- * whole depth, and a panel of at most MOK_CPU_PANEL columns between `margin` columns of zeros on both sides that nobody looks at. The probe tries
- * the kinds from the cheapest on, and takes the first one at which equal rows come out equal.
- * Weight gradients contract rows: their bits may depend on the order of rows; they are sums of calls of MOK_TILE_ROWS rows each, in row order.
+ * Bits. The bits of a row may not depend on where in its tile it stands, or y would depend on R. A BLAS does not promise that. OpenBLAS for
+ * Haswell (and Zen) goes over rows by twelve and has another kernel for a rest; and it takes the first and the last eight columns of a
+ * block by a kernel that sums in another order for every second six rows. So a product is made of calls of one kind: `height` rows, padding
+ * zero, the whole depth, and a panel of at most MOK_CPU_PANEL columns between `margin` columns of zeros on both sides that nobody looks at.
+ * The probe tries the kinds from the cheapest on, and takes the first one at which equal rows come out equal. Weight gradients contract
+ * rows: their bits may depend on the order of rows; they are sums of calls of MOK_TILE_ROWS rows each, in row order.
  *
- * Threads. Workers call BLAS side by side, so every call must run on the thread that makes it: the probe sets the BLAS of this process to one thread.
- * That holds for the caller's own BLAS calls too, from the creation of the first group on.
+ * Threads. Workers call BLAS side by side, so every call must run on the thread that makes it: the probe sets the BLAS of this process to
+ * one thread. That holds for the caller's own BLAS calls too, from the creation of the first group on.
  */
 #include "cpu/cpu.h"
 
@@ -21,8 +21,8 @@
 
 static void multiply(int is_nt, int32_t height, int32_t cols, int32_t depth, const float *a, const float *b, float *c)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, is_nt ? CblasTrans : CblasNoTrans, height, cols, depth, 1.0f, a, depth, b, is_nt ? depth : cols, 0.0f, c,
-                cols);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, is_nt ? CblasTrans : CblasNoTrans, height, cols, depth, 1.0f, a, depth, b,
+                is_nt ? depth : cols, 0.0f, c, cols);
 }
 
 /* ---- probe --------------------------------------------------------------------------------------------------------------------- */
@@ -103,8 +103,10 @@ mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out)
 {
     pthread_once(&probe_once, probe);
     if (probed.height == -2) {
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "cpu: this OpenBLAS was built without threads (%s) and must not be called from several: use one "
-                             "built with threads (Debian: libopenblas-pthread-dev)", openblas_get_config());
+        return mok_base_fail(MOK_ERR_UNSUPPORTED,
+                             "cpu: this OpenBLAS was built without threads (%s) and must not be called from several: use one "
+                             "built with threads (Debian: libopenblas-pthread-dev)",
+                             openblas_get_config());
     }
     if (probed.height < 0) {
         return mok_base_fail(MOK_ERR_MEMORY, "cpu: no memory to try the BLAS library");
@@ -119,8 +121,8 @@ mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out)
 
 /* ---- operands ------------------------------------------------------------------------------------------------------------------ */
 
-void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, int64_t row_stride, int32_t valid, int32_t rows, int32_t num_cols,
-                       float *to)
+void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, int64_t row_stride, int32_t valid, int32_t rows,
+                       int32_t num_cols, float *to)
 {
     for (int32_t row = 0; row < valid; row++) {
         loops->widen(from + row * row_stride, num_cols, to + (int64_t)row * num_cols);
@@ -128,9 +130,10 @@ void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, 
     memset(to + (int64_t)valid * num_cols, 0, (size_t)(rows - valid) * (size_t)num_cols * sizeof(float));
 }
 
-/* One panel of operand_b: `width` columns of the product from `first_col`, depth cols of the matrix behind one another: [margin + width + margin, depth]. */
-static void load_panel_nt(struct mok_cpu_worker *worker, int32_t panel, const mok_matrices *matrices, int32_t expert, int64_t first_col, int32_t width,
-                          int32_t depth)
+/* One panel of operand_b: `width` columns of the product from `first_col`, depth cols of the matrix behind one another: [margin + width +
+ * margin, depth]. */
+static void load_panel_nt(struct mok_cpu_worker *worker, int32_t panel, const mok_matrices *matrices, int32_t expert, int64_t first_col,
+                          int32_t width, int32_t depth)
 {
     const struct mok_pass_group *group = worker->group;
     int32_t margin = group->call.margin;
@@ -144,8 +147,8 @@ static void load_panel_nt(struct mok_cpu_worker *worker, int32_t panel, const mo
 }
 
 /* The same for a product over the rows of a matrix: [rows, margin + width + margin], behind `row` rows that stand there already. */
-static void load_panel_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t depth, int32_t row, const mok_matrices *matrices, int32_t expert,
-                          int32_t rows, int64_t first_col, int32_t width)
+static void load_panel_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t depth, int32_t row, const mok_matrices *matrices,
+                          int32_t expert, int32_t rows, int64_t first_col, int32_t width)
 {
     const struct mok_pass_group *group = worker->group;
     int32_t margin = group->call.margin, cols = width + 2 * margin;
@@ -229,7 +232,8 @@ struct mok_cpu_panel mok_cpu_multiply_nn(struct mok_cpu_worker *worker, int32_t 
     return multiply_panel(worker, 0, panel, width, depth);
 }
 
-void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_panel panel, int32_t valid, int32_t width, mok_bf16 *to, int64_t to_stride)
+void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_panel panel, int32_t valid, int32_t width, mok_bf16 *to,
+                          int64_t to_stride)
 {
     for (int64_t row = 0; row < valid; row++) {
         worker->group->loops->narrow(panel.rows + row * panel.stride, width, to + row * to_stride);
@@ -238,6 +242,6 @@ void mok_cpu_narrow_panel(const struct mok_cpu_worker *worker, struct mok_cpu_pa
 
 void mok_cpu_contract(struct mok_cpu_worker *worker, int32_t out_cols, int32_t in_cols, float *to, int64_t to_stride)
 {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out_cols, in_cols, MOK_TILE_ROWS, 1.0f, worker->operand_a, out_cols, worker->operand_b,
-                in_cols, 1.0f, to, (int)to_stride);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out_cols, in_cols, MOK_TILE_ROWS, 1.0f, worker->operand_a, out_cols,
+                worker->operand_b, in_cols, 1.0f, to, (int)to_stride);
 }

@@ -59,7 +59,8 @@ static struct mok_pass_group *alloc_group(const struct mok_pass_setup *setup, st
     group->other_block = mok_cpu_alloc(group->layout.other_bytes);
     group->saved = calloc((size_t)mok_max64(setup->num_saved, 1), sizeof *group->saved);
     group->workers = calloc((size_t)group->num_workers, sizeof *group->workers);
-    if (group->ring_block == NULL || group->saved_block == NULL || group->other_block == NULL || group->saved == NULL || group->workers == NULL) {
+    if (group->ring_block == NULL || group->saved_block == NULL || group->other_block == NULL || group->saved == NULL ||
+        group->workers == NULL) {
         free_memory(group);
         return NULL;
     }
@@ -69,7 +70,8 @@ static struct mok_pass_group *alloc_group(const struct mok_pass_setup *setup, st
     return group;
 }
 
-/* A rank that fails here has touched no peer's memory and never will: it says that it left, so that the others' destroy need not wait for it. */
+/* A rank that fails here has touched no peer's memory and never will: it says that it left, so that the others' destroy need not wait for
+ * it. */
 mok_status mok_cpu_create(const struct mok_pass_setup *setup, struct mok_peer *peer, struct mok_pass_group **group_out)
 {
     struct mok_cpu_call call;
@@ -80,8 +82,9 @@ mok_status mok_cpu_create(const struct mok_pass_setup *setup, struct mok_peer *p
     struct mok_pass_group *group = alloc_group(setup, peer);
     if (group == NULL) {
         struct mok_cpu_layout layout = mok_cpu_plan_layout(setup);
-        status = mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for ring (%lld bytes), saved objects (%lld) and scratch (%lld)", setup->dims.rank,
-                               (long long)layout.ring_bytes, (long long)layout.saved_bytes, (long long)layout.other_bytes);
+        status =
+            mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for ring (%lld bytes), saved objects (%lld) and scratch (%lld)",
+                          setup->dims.rank, (long long)layout.ring_bytes, (long long)layout.saved_bytes, (long long)layout.other_bytes);
         goto err_left;
     }
     group->call = call;
@@ -141,7 +144,8 @@ mok_status mok_cpu_wait(struct mok_pass_group *group, mok_stream stream, int64_t
 {
     (void)stream;
     if (!mok_cpu_queue_wait(&group->queue, mok_cpu_queue_last(&group->queue), timeout_ms)) {
-        return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: work was not done within timeout_ms = %lld", group->setup.dims.rank, (long long)timeout_ms);
+        return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: work was not done within timeout_ms = %lld", group->setup.dims.rank,
+                             (long long)timeout_ms);
     }
     return mok_cpu_check_alive(group);
 }
@@ -156,7 +160,8 @@ void mok_cpu_abort(struct mok_pass_group *group)
 static mok_status check_idle(struct mok_pass_group *group)
 {
     if (!mok_cpu_queue_is_idle(&group->queue)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "rank %d: work is queued; traces are started and taken between passes", group->setup.dims.rank);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "rank %d: work is queued; traces are started and taken between passes",
+                             group->setup.dims.rank);
     }
     return MOK_OK;
 }

@@ -1,6 +1,6 @@
 /*
- * Where everything stands in this rank's own memory: three blocks (ring, saved objects, the rest) and the memory of one schedule. The sizes that
- * mok_group_memory reports and the offsets that the workers use come from the same lines. In: the setup. Out: byte offsets.
+ * Where everything stands in this rank's own memory: three blocks (ring, saved objects, the rest) and the memory of one schedule. The sizes
+ * that mok_group_memory reports and the offsets that the workers use come from the same lines. In: the setup. Out: byte offsets.
  */
 #include <stdlib.h>
 

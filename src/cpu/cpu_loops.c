@@ -189,23 +189,23 @@ ALWAYS_INLINE void add_body(const mok_bf16 *restrict in, int64_t num, float *res
 }
 
 /* One set of functions with a suffix and a target, and the table of them. */
-#define DEFINE_LOOPS(suffix, target)                                                                                                     \
-    target static void widen_##suffix(const mok_bf16 *in, int64_t num, float *out) { widen_body(in, num, out); }                         \
-    target static void narrow_##suffix(const float *in, int64_t num, mok_bf16 *out) { narrow_body(in, num, out); }                       \
-    target static void act_##suffix(const mok_activation *activation, const float *gate, const float *up, int64_t num, mok_bf16 *g_out,  \
-                                    mok_bf16 *u_out, mok_bf16 *h_out)                                                                    \
-    {                                                                                                                                    \
-        act_body(activation, gate, up, num, g_out, u_out, h_out);                                                                        \
-    }                                                                                                                                    \
-    target static float act_backward_##suffix(const mok_activation *activation, float w, const float *dh, const mok_bf16 *g,             \
-                                              const mok_bf16 *u, int64_t num, mok_bf16 *dg_out, mok_bf16 *du_out, mok_bf16 *wh_out)      \
-    {                                                                                                                                    \
-        return act_backward_body(activation, w, dh, g, u, num, dg_out, du_out, wh_out);                                                  \
-    }                                                                                                                                    \
-    target static void scale_##suffix(float scale, const mok_bf16 *in, int64_t num, float *sum) { scale_body(scale, in, num, sum); }     \
-    target static void fma_##suffix(float weight, const mok_bf16 *in, int64_t num, float *sum) { fma_body(weight, in, num, sum); }       \
-    target static void add_##suffix(const mok_bf16 *in, int64_t num, float *sum) { add_body(in, num, sum); }                             \
-    const struct mok_cpu_loops mok_cpu_loops_##suffix = {widen_##suffix, narrow_##suffix, act_##suffix, act_backward_##suffix,           \
+#define DEFINE_LOOPS(suffix, target)                                                                                                       \
+    target static void widen_##suffix(const mok_bf16 *in, int64_t num, float *out) { widen_body(in, num, out); }                           \
+    target static void narrow_##suffix(const float *in, int64_t num, mok_bf16 *out) { narrow_body(in, num, out); }                         \
+    target static void act_##suffix(const mok_activation *activation, const float *gate, const float *up, int64_t num, mok_bf16 *g_out,    \
+                                    mok_bf16 *u_out, mok_bf16 *h_out)                                                                      \
+    {                                                                                                                                      \
+        act_body(activation, gate, up, num, g_out, u_out, h_out);                                                                          \
+    }                                                                                                                                      \
+    target static float act_backward_##suffix(const mok_activation *activation, float w, const float *dh, const mok_bf16 *g,               \
+                                              const mok_bf16 *u, int64_t num, mok_bf16 *dg_out, mok_bf16 *du_out, mok_bf16 *wh_out)        \
+    {                                                                                                                                      \
+        return act_backward_body(activation, w, dh, g, u, num, dg_out, du_out, wh_out);                                                    \
+    }                                                                                                                                      \
+    target static void scale_##suffix(float scale, const mok_bf16 *in, int64_t num, float *sum) { scale_body(scale, in, num, sum); }       \
+    target static void fma_##suffix(float weight, const mok_bf16 *in, int64_t num, float *sum) { fma_body(weight, in, num, sum); }         \
+    target static void add_##suffix(const mok_bf16 *in, int64_t num, float *sum) { add_body(in, num, sum); }                               \
+    const struct mok_cpu_loops mok_cpu_loops_##suffix = {widen_##suffix, narrow_##suffix, act_##suffix, act_backward_##suffix,             \
                                                          scale_##suffix, fma_##suffix,    add_##suffix};
 
 DEFINE_LOOPS(plain, )

@@ -1,8 +1,8 @@
 /*
  * The workers of a rank: threads in two roles that take every job, and the phases of a pass (the picture is in cpu.h).
  *
- * A communication worker walks its steps. While one is not ready it looks for a task whose inputs are complete and does that instead; such a
- * borrowed task never waits, so a communication worker always comes back to its steps. After its last step it takes tasks like any other.
+ * A communication worker walks its steps. While one is not ready it looks for a task whose inputs are complete and does that instead; such
+ * a borrowed task never waits, so a communication worker always comes back to its steps. After its last step it takes tasks like any other.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -41,10 +41,8 @@ static int64_t task_event_index(const struct mok_task *task)
     switch (task->kind) {
     case MOK_TASK_WGRAD:
     case MOK_TASK_WGRAD_ZERO:
-    case MOK_TASK_SHARED_WGRAD:
-        return task->expert;
-    default:
-        return task->row_tile;
+    case MOK_TASK_SHARED_WGRAD: return task->expert;
+    default: return task->row_tile;
     }
 }
 
@@ -61,7 +59,8 @@ static void run_task(struct mok_cpu_worker *worker, const struct mok_cpu_job *jo
         mok_cpu_forward_task(worker, job, task);
     }
     if (group->trace != NULL) {
-        mok_trace_add(group->trace, worker->index, MOK_EVENT_TASK + task->kind, task_event_index(task), job->ticket, begin, mok_trace_now_ns());
+        mok_trace_add(group->trace, worker->index, MOK_EVENT_TASK + task->kind, task_event_index(task), job->ticket, begin,
+                      mok_trace_now_ns());
     }
     int32_t num_signals = mok_walk_task_num_signals(walk, task);
     for (int32_t i = 0; i < num_signals; i++) {

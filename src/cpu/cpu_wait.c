@@ -1,9 +1,10 @@
 /*
- * Bounded waits (protocol.md section 6). A wait that is in vain polls the abort word, compares its clock with its limit, and gives the core away.
+ * Bounded waits (protocol.md section 6). A wait that is in vain polls the abort word, compares its clock with its limit, and gives the core
+ * away.
  *
- * Limits. ENTRY, EXIT and SCHED barriers, and everything until this rank has seen ENTRY complete: peer_timeout. In between: local_timeout of
- * standstill. Every clock starts again when a task or copy of this rank ends. A wait that is not a barrier but stands under peer_timeout gets
- * local_timeout on top, so that the record names the barrier and not the worker that waited behind it.
+ * Limits. ENTRY, EXIT and SCHED barriers, and everything until this rank has seen ENTRY complete: peer_timeout. In between: local_timeout
+ * of standstill. Every clock starts again when a task or copy of this rank ends. A wait that is not a barrier but stands under peer_timeout
+ * gets local_timeout on top, so that the record names the barrier and not the worker that waited behind it.
  *
  * An expired wait writes the fault record, then raises the abort word of every rank; who sees the own abort word raised gives up too.
  */
@@ -15,9 +16,9 @@
 #include "cpu/cpu.h"
 
 enum {
-    SPINS = 64,                /* looks that only yield */
+    SPINS = 64, /* looks that only yield */
     FIRST_SLEEP_NS = 20000,
-    LONGEST_SLEEP_NS = 200000, /* what a wait may add to a pass */
+    LONGEST_SLEEP_NS = 200000,  /* what a wait may add to a pass */
     LONGEST_POLL_NS = 100000000 /* a poll that took longer was a process that was stopped: it counts as this */
 };
 
@@ -87,12 +88,11 @@ mok_status mok_cpu_check_alive(struct mok_pass_group *group)
     mok_status status = mok_cpu_status(group, &fault);
     int rank = group->setup.dims.rank;
     if (status == MOK_ERR_ABORTED) {
-        return mok_base_fail(status, "rank %d: the group was aborted by rank %d", rank,
-                             (int)atomic_load(abort_word(group, rank)) - 1);
+        return mok_base_fail(status, "rank %d: the group was aborted by rank %d", rank, (int)atomic_load(abort_word(group, rank)) - 1);
     }
     if (status != MOK_OK) {
-        return mok_base_fail(status, "rank %d: worker %d waited too long at site %d, index %lld: expected %lld, saw %lld", rank, fault.block,
-                             fault.site, (long long)fault.index, (long long)fault.expected, (long long)fault.seen);
+        return mok_base_fail(status, "rank %d: worker %d waited too long at site %d, index %lld: expected %lld, saw %lld", rank,
+                             fault.block, fault.site, (long long)fault.index, (long long)fault.expected, (long long)fault.seen);
     }
     return MOK_OK;
 }
@@ -122,7 +122,8 @@ static int64_t limit_of(const struct mok_cpu_waiting *wait)
 struct mok_cpu_waiting mok_cpu_wait_begin(struct mok_cpu_worker *worker, int32_t site, int64_t index, int64_t expected)
 {
     int64_t now = mok_trace_now_ns();
-    struct mok_cpu_waiting wait = {worker, site, index, expected, 0, atomic_load_explicit(&worker->group->progress, memory_order_relaxed), now, now, 0};
+    struct mok_cpu_waiting wait = {worker, site, index, expected, 0, atomic_load_explicit(&worker->group->progress, memory_order_relaxed),
+                                   now,    now,  0};
     return wait;
 }
 

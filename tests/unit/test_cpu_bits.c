@@ -1,6 +1,6 @@
 /*
- * Which bits are equal (docs/numerics.md): y, dx, dw for every minibatch, ring, look-ahead, number of kept rows, split of workers and number of
- * ranks; weight gradients for all of these but the number of ranks. All runs are stirred by random delays and poisoned.
+ * Which bits are equal (docs/numerics.md): y, dx, dw for every minibatch, ring, look-ahead, number of kept rows, split of workers and
+ * number of ranks; weight gradients for all of these but the number of ranks. All runs are stirred by random delays and poisoned.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,14 +71,37 @@ static void compare_variants(int32_t grad_dtype, int32_t grad_mode)
         {"again", {.keep_rows = MOK_KEEP_ALL, .poison = 0x7f}},
         {"small minibatch, ring of one", {.keep_rows = MOK_KEEP_ALL, .minibatch_rows = 128, .ring_minibatches = 1, .poison = 0xff}},
         {"small minibatch, ring of two", {.keep_rows = MOK_KEEP_ALL, .minibatch_rows = 128, .ring_minibatches = 2, .poison = 0xff}},
-        {"ring of three, look-ahead two", {.keep_rows = MOK_KEEP_ALL, .minibatch_rows = 256, .ring_minibatches = 3, .look_ahead = 2, .poison = 0xff}},
+        {"ring of three, look-ahead two",
+         {.keep_rows = MOK_KEEP_ALL, .minibatch_rows = 256, .ring_minibatches = 3, .look_ahead = 2, .poison = 0xff}},
         {"nothing kept", {.keep_rows = 0, .minibatch_rows = 128, .ring_minibatches = 2, .poison = 0xff}},
         {"nothing kept, one minibatch", {.keep_rows = 0, .poison = 0x7f}},
         {"some kept", {.keep_rows = 384, .minibatch_rows = 256, .ring_minibatches = 1, .poison = 0xff}},
-        {"many workers", {.keep_rows = 256, .minibatch_rows = 128, .ring_minibatches = 4, .comm_workers = 3, .compute_workers = 3, .poison = 0xff, .delay_us = 300}},
-        {"many that compute", {.keep_rows = MOK_KEEP_ALL, .minibatch_rows = 128, .ring_minibatches = 2, .comm_workers = 1, .compute_workers = 5, .poison = 0xff, .delay_us = 300}},
-        {"many that move", {.keep_rows = 0, .minibatch_rows = 128, .ring_minibatches = 3, .comm_workers = 4, .compute_workers = 1, .poison = 0x7f, .delay_us = 300}},
-        {"x handed in in place, larger T_max, twice", {.keep_rows = MOK_KEEP_ALL, .is_zero_copy = 1, .max_tokens = 777, .num_repeats = 2, .poison = 0xff}},
+        {"many workers",
+         {.keep_rows = 256,
+          .minibatch_rows = 128,
+          .ring_minibatches = 4,
+          .comm_workers = 3,
+          .compute_workers = 3,
+          .poison = 0xff,
+          .delay_us = 300}},
+        {"many that compute",
+         {.keep_rows = MOK_KEEP_ALL,
+          .minibatch_rows = 128,
+          .ring_minibatches = 2,
+          .comm_workers = 1,
+          .compute_workers = 5,
+          .poison = 0xff,
+          .delay_us = 300}},
+        {"many that move",
+         {.keep_rows = 0,
+          .minibatch_rows = 128,
+          .ring_minibatches = 3,
+          .comm_workers = 4,
+          .compute_workers = 1,
+          .poison = 0x7f,
+          .delay_us = 300}},
+        {"x handed in in place, larger T_max, twice",
+         {.keep_rows = MOK_KEEP_ALL, .is_zero_copy = 1, .max_tokens = 777, .num_repeats = 2, .poison = 0xff}},
     };
     struct mok_ref_case recipe = base_case;
     struct mok_ref_problem problem;

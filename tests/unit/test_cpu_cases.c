@@ -1,6 +1,6 @@
 /*
- * The case table through the ops of the CPU backend, against both oracles and check 3 (docs/numerics.md). Slow cases: MOK_TEST_SLOW=1, or by name
- * as arguments of the program.
+ * The case table through the ops of the CPU backend, against both oracles and check 3 (docs/numerics.md). Slow cases: MOK_TEST_SLOW=1, or
+ * by name as arguments of the program.
  */
 #include <setjmp.h>
 #include <stdarg.h>

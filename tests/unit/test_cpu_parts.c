@@ -110,7 +110,8 @@ static void both_sets_of_loops_give_the_same_bits(void **state)
             plain.g[i] = mok_bf16_from_float(draw_float(3.0f));
             plain.u[i] = mok_bf16_from_float(draw_float(3.0f));
         }
-        float a = mok_cpu_loops_plain.act_backward(&activations[round % 3], 0.7f, plain.c, plain.g, plain.u, NUM, plain.out[0], plain.out[1], plain.out[2]);
+        float a = mok_cpu_loops_plain.act_backward(&activations[round % 3], 0.7f, plain.c, plain.g, plain.u, NUM, plain.out[0],
+                                                   plain.out[1], plain.out[2]);
         float b = loops->act_backward(&activations[round % 3], 0.7f, plain.c, plain.g, plain.u, NUM, fast.out[0], fast.out[1], fast.out[2]);
         assert_memory_equal(&a, &b, sizeof a);
     }
@@ -146,7 +147,8 @@ static void activation_is_exact_enough(void **state)
                 continue;
             }
             mok_cpu_loops_find()->act(activation, &gate, &up, 1, row, row + 1, &h);
-            double z = fmin(gate, activation->limit), s = 1.0 / (1.0 + exp(-(double)activation->alpha * z)), v = 0.75 + activation->up_offset;
+            double z = fmin(gate, activation->limit), s = 1.0 / (1.0 + exp(-(double)activation->alpha * z)),
+                   v = 0.75 + activation->up_offset;
             double slope = gate > activation->limit ? 0.0 : s * (1.0 + activation->alpha * z * (1.0 - s)) * v;
             for (int i = 0; i < 8; i++) {
                 row[i] = g;
@@ -157,7 +159,8 @@ static void activation_is_exact_enough(void **state)
             assert_true(fabs(mok_bf16_to_float(h) - z * s * v) <= tolerance * fabs(z * s * v) + 1e-35);
             assert_true(fabs(mok_bf16_to_float(du[7]) - z * s) <= tolerance * fabs(z * s) + 1e-35);
             /* The slope passes through zero: there the error is that of its terms. */
-            assert_true(fabs(mok_bf16_to_float(dg[7]) - slope) <= tolerance * fabs(slope) + 1e-6 * s * v * (1.0 + fabs(activation->alpha * z * (1.0 - s))) + 1e-35);
+            assert_true(fabs(mok_bf16_to_float(dg[7]) - slope) <=
+                        tolerance * fabs(slope) + 1e-6 * s * v * (1.0 + fabs(activation->alpha * z * (1.0 - s))) + 1e-35);
             assert_int_equal(wh[3], h);
         }
     }
@@ -175,7 +178,8 @@ static void rows_keep_their_bits_at_any_place(void **state)
     print_message("height %d, margin %d\n", call.height, call.margin);
     float *a = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * 2880), *moved = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * 2880);
     float *b = malloc(sizeof(float) * MOK_CPU_MAX_PANEL * 2880);
-    float *c = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL), *d = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL);
+    float *c = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL),
+          *d = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * MOK_CPU_MAX_PANEL);
     for (int64_t i = 0; i < MOK_CPU_MAX_PANEL * 2880; i++) {
         b[i] = draw_float(1.0f);
     }
@@ -190,8 +194,10 @@ static void rows_keep_their_bits_at_any_place(void **state)
         }
         memset(moved + (int64_t)MOK_TILE_ROWS * depth, 0, sizeof(float) * (size_t)(call.height - MOK_TILE_ROWS) * (size_t)depth);
         CBLAS_TRANSPOSE trans = shape % 2 ? CblasTrans : CblasNoTrans;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, trans, call.height, cols, depth, 1.0f, a, depth, b, shape % 2 ? depth : cols, 0.0f, c, cols);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, trans, call.height, cols, depth, 1.0f, moved, depth, b, shape % 2 ? depth : cols, 0.0f, d, cols);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, trans, call.height, cols, depth, 1.0f, a, depth, b, shape % 2 ? depth : cols, 0.0f, c,
+                    cols);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, trans, call.height, cols, depth, 1.0f, moved, depth, b, shape % 2 ? depth : cols, 0.0f, d,
+                    cols);
         for (int32_t row = 0; row < MOK_TILE_ROWS; row++) {
             int64_t to = (row * 37 + 11) % MOK_TILE_ROWS;
             assert_memory_equal(c + (int64_t)row * cols + call.margin, d + to * cols + call.margin, sizeof(float) * (size_t)width);

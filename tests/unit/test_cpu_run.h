@@ -21,10 +21,10 @@ struct cpu_run {
     int32_t comm_workers, compute_workers;                /* 0 = automatic */
     int32_t poison;                                       /* byte */
     int64_t delay_us;                                     /* test hook */
-    int32_t is_inference; /* forward keeps nothing; no backward */
-    int32_t is_zero_copy; /* x is handed in in the saved object's memory */
-    int32_t num_repeats;  /* forward and backward so many times on one schedule, passes enqueued without waiting; 0 = once */
-    int64_t max_tokens;   /* T_max; 0 = the largest T */
+    int32_t is_inference;                                 /* forward keeps nothing; no backward */
+    int32_t is_zero_copy;                                 /* x is handed in in the saved object's memory */
+    int32_t num_repeats; /* forward and backward so many times on one schedule, passes enqueued without waiting; 0 = once */
+    int64_t max_tokens;  /* T_max; 0 = the largest T */
 };
 
 struct cpu_rank {
@@ -100,17 +100,18 @@ static void *new_gradient(const struct cpu_rank *rank, const float *start, int64
 static void make_grads(struct cpu_rank *rank)
 {
     const struct mok_ref_problem *problem = rank->problem;
-    int64_t matrix = (int64_t)problem->inter * problem->hidden, first = rank->setup.first_expert * matrix, num = rank->setup.num_local * matrix;
+    int64_t matrix = (int64_t)problem->inter * problem->hidden, first = rank->setup.first_expert * matrix,
+            num = rank->setup.num_local * matrix;
     int64_t shared = (int64_t)problem->shared_inter * problem->hidden, shared_first = rank->rank * shared;
     int is_add = problem->grad_mode == MOK_GRAD_ADD;
     rank->grads = dense_ffn(problem->grad_dtype, new_gradient(rank, is_add ? problem->start.gate + first : NULL, num),
                             new_gradient(rank, is_add ? problem->start.up + first : NULL, num),
                             new_gradient(rank, is_add ? problem->start.down + first : NULL, num), problem->inter, problem->hidden);
     if (shared > 0) {
-        rank->shared_grads =
-            dense_ffn(problem->grad_dtype, new_gradient(rank, is_add ? problem->shared_start.gate + shared_first : NULL, shared),
-                      new_gradient(rank, is_add ? problem->shared_start.up + shared_first : NULL, shared),
-                      new_gradient(rank, is_add ? problem->shared_start.down + shared_first : NULL, shared), problem->shared_inter, problem->hidden);
+        rank->shared_grads = dense_ffn(
+            problem->grad_dtype, new_gradient(rank, is_add ? problem->shared_start.gate + shared_first : NULL, shared),
+            new_gradient(rank, is_add ? problem->shared_start.up + shared_first : NULL, shared),
+            new_gradient(rank, is_add ? problem->shared_start.down + shared_first : NULL, shared), problem->shared_inter, problem->hidden);
     }
 }
 
@@ -126,7 +127,8 @@ static void take_grads(struct cpu_rank *rank)
 {
     const struct mok_ref_problem *problem = rank->problem;
     struct mok_ref_outputs *outputs = rank->outputs;
-    int64_t matrix = (int64_t)problem->inter * problem->hidden, first = rank->setup.first_expert * matrix, num = rank->setup.num_local * matrix;
+    int64_t matrix = (int64_t)problem->inter * problem->hidden, first = rank->setup.first_expert * matrix,
+            num = rank->setup.num_local * matrix;
     copy_gradient(problem->grad_dtype, rank->grads.gate.base, num, outputs->grads.gate + first);
     copy_gradient(problem->grad_dtype, rank->grads.up.base, num, outputs->grads.up + first);
     copy_gradient(problem->grad_dtype, rank->grads.down.base, num, outputs->grads.down + first);
@@ -346,7 +348,8 @@ static int32_t run_problem(const struct mok_ref_problem *problem, const struct c
 }
 
 /* Rows and elements outside their bounds, each kind of them printed. */
-static int64_t count_wrong(const struct mok_ref_problem *problem, const struct mok_ref_answer *answer, const struct mok_ref_outputs *outputs)
+static int64_t count_wrong(const struct mok_ref_problem *problem, const struct mok_ref_answer *answer,
+                           const struct mok_ref_outputs *outputs)
 {
     struct mok_ref_report report;
     struct mok_ref_scope all = {0, problem->num_ranks};

@@ -1,6 +1,6 @@
 /*
- * Schedules of the CPU backend against plan/rows.h: every row is where mok_plan_row_in_expert says, every routed route has one row, padding is
- * padding; the same each time; bad ids counted on every rank; nothing depends on what ids, counts or memory looked like before.
+ * Schedules of the CPU backend against plan/rows.h: every row is where mok_plan_row_in_expert says, every routed route has one row, padding
+ * is padding; the same each time; bad ids counted on every rank; nothing depends on what ids, counts or memory looked like before.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -216,7 +216,8 @@ static void check_case(int32_t num_ranks, int32_t num_experts, int32_t top_k, co
 static void rows_stand_where_the_plan_says(void **state)
 {
     (void)state;
-    const int64_t one[] = {257}, two[] = {255, 1025}, three[] = {0, 300, 41}, five[] = {3, 0, 129, 64, 65}, eight[] = {1, 0, 0, 7, 8, 9, 500, 2};
+    const int64_t one[] = {257}, two[] = {255, 1025}, three[] = {0, 300, 41}, five[] = {3, 0, 129, 64, 65},
+                  eight[] = {1, 0, 0, 7, 8, 9, 500, 2};
     check_case(1, 1, 1, one, MOK_IDS_ONE);
     check_case(1, 129, 4, one, MOK_IDS_SKEWED);
     check_case(2, 127, 8, two, MOK_IDS_DISTINCT);
