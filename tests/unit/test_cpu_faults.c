@@ -40,6 +40,7 @@ struct world {
     mok_status destroyed[RANKS];
     mok_group_state states[RANKS];
     int64_t script_ms[RANKS], destroy_ms[RANKS];
+    void *kept[RANKS]; /* region that a rank left behind because a peer might still touch it */
     pthread_barrier_t opened;
 };
 
@@ -76,6 +77,7 @@ static void *be_actor(void *argument)
     mok_pass_cpu.schedule_destroy(rank->schedule);
     world->destroyed[rank->rank] = mok_pass_cpu.destroy(rank->group);
     world->destroy_ms[rank->rank] = now_ms() - begin;
+    world->kept[rank->rank] = world->destroyed[rank->rank] != MOK_OK ? rank->peer->base[rank->rank] : NULL;
     rank->peer->ops->unmap(rank->peer, world->destroyed[rank->rank] != MOK_OK);
     rank->peer->ops->leave(rank->peer);
     return NULL;
@@ -111,6 +113,9 @@ static struct world *run_world(const struct cpu_run *run, int64_t peer_timeout_m
     for (int32_t r = 0; r < RANKS; r++) {
         pthread_join(threads[r], NULL);
         assert_int_equal(world->ranks[r].status, MOK_OK);
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        free(world->kept[r]); /* now all are gone */
     }
     pthread_barrier_destroy(&world->opened);
     mok_hub_destroy(hub);
