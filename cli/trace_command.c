@@ -185,7 +185,8 @@ const struct mok_cli_command mok_command_trace = {
     .name = "trace",
     .summary = "run one forward and backward pass of a shape and write its timeline",
     .about =
-        "Runs forward and backward of a layer with random data and writes what every worker did when: JSON for ui.perfetto.dev, or SVG.",
+        "Runs forward and backward of a layer with random data and writes what every worker did when: JSON for ui.perfetto.dev, or SVG.\n"
+        "Defaults: 16 experts, top 4, hidden 256, intermediate 128, 1024 tokens on one rank.",
     .options = trace_options,
     .num_options = sizeof trace_options / sizeof trace_options[0],
     .settings_bytes = sizeof(struct trace_settings),

@@ -1,0 +1,130 @@
+#!/bin/sh
+# What mok says and with which code it ends when something is wrong: each row is a code, the exact sentence, and a command line.
+# Usage: cli_errors.sh MOK BAD_FILES GOLDEN_DIR
+set -eu
+mok=$1
+golden=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$2" "$golden" "$work"
+cd "$work"
+unset MOK_BACKEND MOK_PEER MOK_MINIBATCH
+rows=0
+failed=0
+
+# expect CODE SENTENCE ARGUMENT...: the first line of standard error must be SENTENCE, and standard output empty unless the job had been done.
+expect() {
+    code=$1
+    sentence=$2
+    shift 2
+    rows=$((rows + 1))
+    got=0
+    "$mok" "$@" > out 2> err || got=$?
+    said=$(head -n 1 err | sed "s|$golden|GOLDEN|g")
+    if [ "$got" -ne "$code" ] || [ "$said" != "$sentence" ] || { [ -s out ] && ! grep -q -e '^result: ok$' out; }; then
+        printf 'mok %s\n  ended with %s, expected %s\n  said     %s\n  expected %s\n' "$*" "$got" "$code" "$said" "$sentence"
+        failed=$((failed + 1))
+    fi
+}
+
+qwen="--config $golden/qwen3_moe/config.json --input $golden/qwen3_moe/io.safetensors --backend cpu"
+good="--weights $golden/qwen3_moe/layer.safetensors --backend cpu"
+
+# Usage: 2.
+expect 2 "mok: 'frobnicate' is no command" frobnicate
+expect 2 "mok run: --weights is required" run
+expect 2 "mok run: --input is required" run --weights f
+expect 2 "mok run: option '--frobnicate' is not known" run --frobnicate
+expect 2 "mok run: option '-x' is not known" run -x
+expect 2 "mok run: argument 'f' is not expected" run f
+expect 2 "mok run: option '--ranks' needs a value" run --ranks
+expect 2 "mok run: option --ranks is '0': must be a whole number from 1 to 64" run --ranks 0
+expect 2 "mok run: option --ranks is '2x': must be a whole number from 1 to 64" run --ranks=2x
+expect 2 "mok run: option --ranks is ' 2': must be a whole number from 1 to 64" run --ranks ' 2'
+expect 2 "mok run: option --no-oracle takes no value" run --no-oracle=1
+expect 2 "mok run: minibatch is '100': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" run --minibatch 100
+expect 2 "mok run: backend is 'tpu': must be one of auto|cpu|cuda" run --backend tpu
+expect 2 "mok bench: --peer must be threads: the dense products need all cores of this process" bench --peer mpi
+expect 2 "mok bench: --top-k is 4: must be at most --experts, 3" bench --experts 3 --backend cpu
+expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace --out timeline.txt
+expect 2 "mok verify: 'no-such-case' is no case: --list prints them" verify no-such-case
+expect 2 "mok info: a shape needs --experts, --top-k, --hidden, --intermediate and --tokens" info --hidden 64
+MOK_MINIBATCH=many
+export MOK_MINIBATCH
+expect 2 "mok info: MOK_MINIBATCH is 'many': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" info
+unset MOK_MINIBATCH
+
+# Containers: 3.
+for name in no_such text empty truncated overlap negative huge twice; do
+    case $name in
+    no_such) sentence="cannot be opened: No such file or directory" ;;
+    text) sentence="header length 2338328219631577172 is more than 100000000 (is this a safetensors file?)" ;;
+    empty) sentence="the file has 0 bytes; 8 bytes of header length must come first" ;;
+    truncated) sentence="tensor \"model.layers.0.mlp.experts.11.down_proj.weight\": data_offsets end 61440 is past the 60008 bytes of data in the file" ;;
+    overlap) sentence="tensor \"b\": its data begin at 2, but the tensor before it ends at 4" ;;
+    negative) sentence="header byte 28: number -4 must be written with digits alone" ;;
+    huge) sentence="tensor \"a\": the shape's size does not fit 64 bits" ;;
+    twice) sentence="tensor \"a\" is there twice" ;;
+    esac
+    # shellcheck disable=SC2086
+    expect 3 "mok run: $name.safetensors: $sentence (MOK_ERR_IO)" run --weights $name.safetensors $qwen
+done
+
+# Layers: 3.
+# shellcheck disable=SC2086
+{
+    expect 3 'mok run: missing.safetensors: tensor "model.layers.0.mlp.experts.7.up_proj.weight" is missing (MOK_ERR_IO)' \
+        run --weights missing.safetensors $qwen
+    expect 3 'mok run: shape.safetensors: tensor "model.layers.0.mlp.experts.3.down_proj.weight" has shape [48, 64]: the config says [64, 48] (MOK_ERR_IO)' \
+        run --weights shape.safetensors $qwen
+    expect 3 'mok run: dtype.safetensors: tensor "model.layers.0.mlp.experts.0.gate_proj.weight" has dtype F16: must be BF16 (MOK_ERR_IO)' \
+        run --weights dtype.safetensors $qwen
+    expect 3 'mok run: bias.safetensors: tensor "model.layers.0.mlp.experts.down_proj_bias" is not zero at element 5: biases of experts are not supported (MOK_ERR_IO)' \
+        run --weights bias.safetensors --config "$golden/gpt_oss/config.json" --input "$golden/gpt_oss/io.safetensors" --backend cpu
+    expect 3 'mok run: GOLDEN/qwen3_moe/layer.safetensors: tensor "model.layers.9.mlp.gate.weight" is missing (MOK_ERR_IO)' \
+        run $good --layer model.layers.9.mlp --input "$golden/qwen3_moe/io.safetensors"
+    expect 3 'mok run: config.json: cannot be opened: No such file or directory (MOK_ERR_IO)' \
+        run --weights missing.safetensors --input "$golden/qwen3_moe/io.safetensors"
+
+    # Inputs: 3.
+    expect 3 'mok run: io_ids_type.safetensors: tensor "topk_ids" has dtype U64: must be I32 or I64 (MOK_ERR_IO)' \
+        run $good --input io_ids_type.safetensors
+    expect 3 'mok run: io_ids_width.safetensors: tensor "topk_ids" has shape [40, 8]: must be [40, 4] (MOK_ERR_IO)' \
+        run $good --input io_ids_width.safetensors
+    expect 3 'mok run: io_other_model.safetensors: tensor "topk_ids" has shape [41, 2]: must be [41, 4] (MOK_ERR_IO)' \
+        run $good --input io_other_model.safetensors
+    expect 3 'mok run: io_without_input.safetensors: tensor "hidden_states" is missing (MOK_ERR_IO)' run $good --input io_without_input.safetensors
+    expect 3 'mok run: /no/such/folder/report.json: cannot be written: No such file or directory (MOK_ERR_IO)' \
+        run $good --input "$golden/qwen3_moe/io.safetensors" --json /no/such/folder/report.json
+    expect 3 'mok run: /no/such/folder/y.safetensors.partial: cannot be created: No such file or directory (MOK_ERR_IO)' \
+        run $good --input "$golden/qwen3_moe/io.safetensors" --output /no/such/folder/y.safetensors
+}
+
+# Results that differ: 1, and the place is named.
+differ() {
+    rows=$((rows + 1))
+    got=0
+    # shellcheck disable=SC2086
+    "$mok" run $good --input "$1" --ranks 3 > out 2> err || got=$?
+    if [ "$got" -ne 1 ] || ! grep -q -e "$2" out || ! grep -q -e '^result: MISMATCH$' out; then
+        printf 'mok run with %s\n  ended with %s, expected 1 and "%s":\n' "$1" "$got" "$2"
+        cat out err
+        failed=$((failed + 1))
+    fi
+}
+differ io_output.safetensors '^y rows, stored output  *40  *1 .*token 17 '
+differ io_nan.safetensors '^y rows, stored output  *40  *1 .*inf .*token 20 '
+differ io_ids.safetensors '^router ids, stored  *160  *1 .*token 9 k 2: expert [0-9]*, stored 4294967299$'
+differ io_gradient.safetensors '^dx rows, stored  *40  *1 .*token 3 '
+
+# Not available here: 77.
+if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
+    rows=$((rows + 1))
+    got=0
+    # shellcheck disable=SC2086
+    "$mok" run $good --backend cuda --input "$golden/qwen3_moe/io.safetensors" > out 2> err || got=$?
+    [ "$got" -eq 77 ] || { echo "--backend cuda without a GPU ended with $got, expected 77"; cat err; failed=$((failed + 1)); }
+fi
+
+echo "$rows command lines, $failed wrong"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,46 @@
+#!/bin/sh
+# verify, info, bench and trace: that they run, say what they say they do, and that their JSON agrees with their text. Usage: cli_tools.sh MOK
+set -eu
+mok=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+check() { # check NAME CONDITION...
+    name=$1
+    shift
+    "$@" || { echo "wrong: $name"; failed=1; }
+}
+cd "$work"
+
+"$mok" verify --list > list
+check "list is long" [ "$(wc -l < list)" -ge 50 ]
+first=$(sed -n '1s/ .*//p' list)
+"$mok" verify --backend cpu "$first" idle-rank --json verify.json > verify
+check "two cases pass" [ "$(grep -c -e '^PASS ' verify)" = 2 ]
+check "summary" grep -q -e '^2 passed, 0 failed, 0 skipped; backend cpu, peer threads$' verify
+check "verify JSON" grep -q -e '"passed":[[:space:]]*2' verify.json
+
+"$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 > info
+check "info names the build" grep -q -e '^libmok [0-9]' info
+check "info total" grep -q -e '^  total  *[1-9][0-9]* bytes' info
+# Keeping nothing for backward takes less.
+"$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 --keep-rows 0 > info0
+kept() { awk '$1 == "kept" { print $4 }' "$1"; }
+check "keep-rows reaches the library" [ "$(kept info0)" -lt "$(kept info)" ]
+
+"$mok" bench --backend cpu --experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2 --repeat 3 --json bench.json > bench
+check "bench forward" grep -q -e '^forward ' bench
+check "bench operations" grep -q -e '"operations":[[:space:]]*11980800$' -e '"operations":[[:space:]]*11980800,' bench.json
+check "bench backward operations" grep -q -e '"operations":[[:space:]]*23961600,' bench.json
+check "bench repeats" [ "$(grep -c -e '"all":' bench.json)" = 6 ]
+
+"$mok" trace --backend cpu --experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2 --out trace.json > trace
+"$mok" trace --backend cpu --experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2 --out trace.svg > trace_svg
+events=$(sed -n 's/^trace.json: \([0-9]*\) events of 2 ranks, 0 dropped$/\1/p' trace)
+check "events are written" [ "$(grep -c -e '"ph":"X"' trace.json)" = "$events" ]
+for stage in pull gate+up push "shared gate+up" wgrad; do
+    check "trace has $stage" grep -q -e "\"name\":\"$stage\"" trace.json
+    check "picture has $stage" grep -q -e "<title>$stage " trace.svg
+done
+check "the picture is whole" [ "$(tail -n 1 trace.svg)" = "</svg>" ]
+exit $failed
