@@ -6,6 +6,8 @@
 
 #include "case_memory.h"
 
+static _Thread_local cudaStream_t rank_stream; /* of the rank whose thread this is */
+
 static mok_status status_of(cudaError_t error) { return error == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE; }
 
 static mok_status device_open(int32_t rank, int32_t *device_out, mok_stream *stream_out)
@@ -23,6 +25,7 @@ static mok_status device_open(int32_t rank, int32_t *device_out, mok_stream *str
             (void)cudaGetLastError(); /* enabled already, or impossible: then group creation says so */
         }
     }
+    rank_stream = stream;
     *device_out = rank % num_devices;
     *stream_out = stream;
     return MOK_OK;
@@ -38,22 +41,20 @@ static void *device_alloc(size_t bytes)
 
 static void device_free(void *memory) { (void)cudaFree(memory); }
 
+/* After everything that the rank has enqueued. */
+static mok_status finish(cudaError_t error) { return status_of(error == cudaSuccess ? cudaStreamSynchronize(rank_stream) : error); }
+
 static mok_status device_upload(void *to, const void *from, size_t bytes)
 {
-    return status_of(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    return finish(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, rank_stream));
 }
 
 static mok_status device_download(void *to, const void *from, size_t bytes)
 {
-    return status_of(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+    return finish(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, rank_stream));
 }
 
-/* A fill of device memory returns early, and the rank's stream does not wait for the default stream: wait here. */
-static mok_status device_fill(void *to, int byte, size_t bytes)
-{
-    cudaError_t error = cudaMemset(to, byte, bytes);
-    return status_of(error == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : error);
-}
+static mok_status device_fill(void *to, int byte, size_t bytes) { return finish(cudaMemsetAsync(to, byte, bytes, rank_stream)); }
 
 const struct mok_case_memory mok_case_memory_cuda = {
     .name = "device",

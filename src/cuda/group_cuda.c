@@ -462,7 +462,7 @@ static mok_status leave_peers(struct mok_pass_group *group)
     const struct mok_pass_setup *setup = &group->setup;
     MOK_TRY(raise(group, setup->region.left + setup->dims.rank * 4, 1));
     /* A dead group has waited already. */
-    int64_t limit = status_now(group) == MOK_OK ? setup->peer_timeout_ns : setup->local_timeout_ns;
+    int64_t limit = status_now(group) == MOK_OK ? setup->peer_timeout_ns : mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns);
     int64_t deadline = deadline_after(limit);
     int32_t turns = 0, missing;
     while ((missing = who_is_here(group)) != -1) {

@@ -66,20 +66,24 @@ static void drop_comm(struct nccl_peer *self)
     }
 }
 
-/* Until NCCL has finished what `result` began. */
+/* Until NCCL has finished what `result` began. Asks the communicator in any case: a call may say success and go on in the background. */
 static mok_status finish(struct nccl_peer *self, ncclResult_t result, const char *what)
 {
     int64_t deadline = mok_peer_deadline_ns(self->peer.timeout_ms);
     int32_t turns = 0;
-    while (result == ncclInProgress) {
-        if (mok_peer_clock_ns() >= deadline) {
+    while (result == ncclSuccess || result == ncclInProgress) {
+        ncclResult_t state = ncclSuccess;
+        result = ncclCommGetAsyncError(self->comm, &state);
+        if (result == ncclSuccess && state == ncclSuccess) {
+            return MOK_OK;
+        }
+        result = result == ncclSuccess ? state : result;
+        if (result == ncclInProgress && mok_peer_clock_ns() >= deadline) {
             drop_comm(self);
             return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: NCCL %s: not all of %d ranks came within %lld ms", self->peer.rank, what,
                                  self->peer.num_ranks, (long long)self->peer.timeout_ms);
         }
         mok_peer_pause(&turns);
-        ncclResult_t query = ncclCommGetAsyncError(self->comm, &result);
-        result = query != ncclSuccess ? query : result;
     }
     return nccl_status(self, result, what);
 }
