@@ -33,10 +33,12 @@ static const struct mok_cli_option run_options[] = {
     {"input", MOK_CLI_TEXT, FIELD(files.input), "FILE", "Safetensors file with hidden_states, and results to compare with (required).", 0,
      0},
     {"output", MOK_CLI_TEXT, FIELD(output), "FILE", "Write y, dx, ids, weights and their gradients to a safetensors file.", 0, 0},
-    {"ranks", MOK_CLI_COUNT, FIELD(num_ranks), "N", "Ranks of the group; default 1, or all processes of mpirun.", 1, MOK_REF_MAX_RANKS},
+    {"ranks", MOK_CLI_COUNT, FIELD(num_ranks), "N", "Ranks of the group; default 1, or all processes of mpirun.", 1, MOK_TEAM_MAX_RANKS},
     {"no-oracle", MOK_CLI_FLAG, FIELD(without_oracle), NULL, "Compare with stored tensors only; for inputs that are large.", 0, 0},
     {"json", MOK_CLI_TEXT, FIELD(json), "FILE", "Write the report as JSON; - is standard output, without the table.", 0, 0},
 };
+
+_Static_assert((int)MOK_TEAM_MAX_RANKS <= (int)MOK_REF_MAX_RANKS, "a problem has room for every rank");
 
 static const struct run_settings run_initial = {.num_ranks = 0};
 

@@ -50,12 +50,15 @@ static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    team->first_rank = rank; /* also when it fails: rank 0 says why */
     if (num_ranks != 0 && num_ranks != size) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but there are %d processes: start them with mpirun -n %" PRId64,
                             num_ranks, size, num_ranks);
     }
+    if (size > MOK_TEAM_MAX_RANKS) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "there are %d processes: must be at most %d", size, MOK_TEAM_MAX_RANKS);
+    }
     team->num_ranks = size;
-    team->first_rank = rank;
     team->num_here = 1;
     return team->config.peer == MOK_PEER_NCCL ? make_nccl_id(team) : MOK_OK;
 }

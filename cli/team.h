@@ -11,6 +11,8 @@
 
 #include "message.h"
 
+enum { MOK_TEAM_MAX_RANKS = 64 };
+
 struct mok_team {
     mok_group_config config; /* rank, num_ranks, hub and nccl_id are set for each rank by mok_team_run */
     int32_t num_ranks;
