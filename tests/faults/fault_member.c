@@ -50,13 +50,13 @@ static mok_matrices dense(const void *base, int64_t rows, int64_t cols)
     return (mok_matrices){.base = (void *)(uintptr_t)base, .expert_stride = rows * cols, .row_stride = cols};
 }
 
-/* Three matrices from `skip` elements of `size` bytes behind their beginnings. */
+/* Three matrices, skip_bytes behind their beginnings. */
 static mok_ffn dense_ffn(int32_t dtype, const void *gate, const void *up, const void *down, int64_t skip_bytes, int64_t inter,
                          int64_t hidden)
 {
     return (mok_ffn){.dtype = dtype, .gate = dense((const char *)gate + skip_bytes, inter, hidden),
-                     .up = dense((const char *)up + skip_bytes, inter, hidden), .down = dense((const char *)down + skip_bytes, hidden,
-                                                                                              inter)};
+                     .up = dense((const char *)up + skip_bytes, inter, hidden),
+                     .down = dense((const char *)down + skip_bytes, hidden, inter)};
 }
 
 static void make_grads(struct mok_ref_grads *grads, int64_t num, int64_t inter, int64_t hidden)

@@ -16,7 +16,7 @@ enum { FAULT_MAX_RANKS = 4, FAULT_HARD_LIMIT_S = 120 };
 
 /* Where a sanitizer slows everything down, limits grow with it. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FAULT_SLOWNESS 4
+#define FAULT_SLOWNESS 2
 #else
 #define FAULT_SLOWNESS 1
 #endif

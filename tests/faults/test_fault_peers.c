@@ -26,7 +26,8 @@ enum {
     PEER_TIMEOUT_MS = 1500 * FAULT_SLOWNESS,
     LOCAL_TIMEOUT_MS = 700 * FAULT_SLOWNESS,
     SLACK_MS = 3000 * FAULT_SLOWNESS, /* of a machine that is busy with other tests */
-    DRAG_MS = 6 * LOCAL_TIMEOUT_MS,   /* longest delay before each piece of work of a rank that stands still inside a pass */
+    DRAG_MS = 1000, /* longest delay before each piece of work of a rank that stands still inside a pass, and its limit for that */
+    DRAG_TIMEOUT_MS = 300,
     ROUNDS = 3
 };
 
@@ -98,8 +99,8 @@ static void misbehave(struct life *life)
 /* Does what the script says when this is its point. In the middle of a pass: between the own arrivals at its ENTRY and its EXIT. */
 static void reach(struct life *life, enum point point, uint32_t pass)
 {
-    if (life->rank != life->script->bad_rank || point != life->script->point || (point != BEFORE_CREATE &&
-                                                                                 life->round != life->script->round)) {
+    int is_round = point == BEFORE_CREATE || life->round == life->script->round;
+    if (life->rank != life->script->bad_rank || point != life->script->point || !is_round) {
         return;
     }
     if (point == IN_FORWARD || point == IN_BACKWARD) {
@@ -168,7 +169,7 @@ static void make_config(const struct script *script, int32_t rank, mok_group_con
         _exit(3);
     }
     config->peer_timeout_ms = PEER_TIMEOUT_MS;
-    config->local_timeout_ms = LOCAL_TIMEOUT_MS;
+    config->local_timeout_ms = script->what == DRAG && rank == script->bad_rank ? DRAG_TIMEOUT_MS : LOCAL_TIMEOUT_MS;
     if (rank == script->bad_rank && (script->point == IN_FORWARD || script->point == IN_BACKWARD)) {
         setenv("MOK_TEST_DELAY_US", SLOW_US, 1);
     }
@@ -337,7 +338,7 @@ static void standstill_inside_a_pass(void **state)
     fault_run_open(&run, problem.num_ranks, region_bytes());
     fault_run_start(&run, rank_main, &drags);
     for (int32_t r = 0; r < run.num_ranks; r++) {
-        assert_int_equal(fault_run_wait(&run, r, 2 * (PEER_TIMEOUT_MS + DRAG_MS) + SLACK_MS), 0);
+        assert_int_equal(fault_run_wait(&run, r, PEER_TIMEOUT_MS + 10 * DRAG_MS + SLACK_MS), 0);
         const struct fault_note *note = &run.shared->note[r];
         assert_true(note->is_complete);
         assert_int_equal(note->status, r == drags.bad_rank ? MOK_ERR_TIMEOUT : MOK_ERR_ABORTED);
