@@ -25,16 +25,24 @@ static mok_status allocate(struct mok_seat *seat, size_t bytes, void **memory_ou
     return MOK_OK;
 }
 
+/* Copies and fills have no sentence of their own. */
+static mok_status moved(const struct mok_seat *seat, mok_status status, size_t bytes)
+{
+    return status == MOK_OK
+               ? MOK_OK
+               : mok_cli_fail(status, "rank %d: %zu bytes could not be moved in %s memory", (int)seat->rank, bytes, seat->memory->name);
+}
+
 static mok_status upload(struct mok_seat *seat, const void *from, size_t bytes, void **memory_out)
 {
     MOK_TRY(allocate(seat, bytes, memory_out));
-    return bytes == 0 ? MOK_OK : mok_cli_check(seat->memory->upload(*memory_out, from, bytes));
+    return bytes == 0 ? MOK_OK : moved(seat, seat->memory->upload(*memory_out, from, bytes), bytes);
 }
 
 static mok_status make_output(struct mok_seat *seat, size_t bytes, void **memory_out)
 {
     MOK_TRY(allocate(seat, bytes, memory_out));
-    return mok_cli_check(seat->memory->fill(*memory_out, 0xFF, bytes < 16 ? 16 : bytes));
+    return moved(seat, seat->memory->fill(*memory_out, 0xFF, bytes < 16 ? 16 : bytes), bytes);
 }
 
 /* num experts, starting with `first`. */
@@ -60,9 +68,9 @@ static mok_status make_grads(struct mok_seat *seat, int32_t num, int32_t width, 
 static mok_status clear_grads(struct mok_seat *seat, int32_t num, int32_t width, const struct mok_seat_ffn *ffn)
 {
     size_t bytes = (size_t)num * matrix_count(seat->problem, width) * grad_bytes(seat->problem);
-    MOK_TRY(mok_cli_check(seat->memory->fill(ffn->gate, 0, bytes)));
-    MOK_TRY(mok_cli_check(seat->memory->fill(ffn->up, 0, bytes)));
-    return mok_cli_check(seat->memory->fill(ffn->down, 0, bytes));
+    MOK_TRY(moved(seat, seat->memory->fill(ffn->gate, 0, bytes), bytes));
+    MOK_TRY(moved(seat, seat->memory->fill(ffn->up, 0, bytes), bytes));
+    return moved(seat, seat->memory->fill(ffn->down, 0, bytes), bytes);
 }
 
 static mok_status make_tensors(struct mok_seat *seat)
@@ -183,16 +191,26 @@ static int32_t backend_of(const mok_group_config *config)
 
 const char *mok_seat_backend_name(const mok_group_config *config) { return backend_of(config) == MOK_BACKEND_CUDA ? "cuda" : "cpu"; }
 
+mok_status mok_seat_check_backend(const mok_group_config *config)
+{
+    int32_t backend = backend_of(config);
+    if (mok_case_memory_of(backend) == NULL) {
+        return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no CUDA backend");
+    }
+    return mok_backend_available((mok_backend)backend) ? MOK_OK : mok_cli_check(MOK_ERR_NO_DEVICE);
+}
+
 mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_config *config, struct mok_seat *seat_out)
 {
     mok_group_config own = *config;
     own.backend = backend_of(config);
     struct mok_seat seat = {.problem = problem, .rank = config->rank, .memory = mok_case_memory_of(own.backend)};
-    if (seat.memory == NULL) {
-        return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no CUDA backend");
-    }
     int32_t device = -1;
-    MOK_TRY(mok_cli_check(seat.memory->open(config->rank, &device, &seat.stream)));
+    MOK_TRY(mok_seat_check_backend(config));
+    mok_status opened = seat.memory->open(config->rank, &device, &seat.stream);
+    if (opened != MOK_OK) {
+        return mok_cli_fail(opened, "rank %d: no device could be opened for %s memory", (int)seat.rank, seat.memory->name);
+    }
     seat.is_open = 1;
     own.device = own.device < 0 ? device : own.device;
     seat.first_token = mok_ref_first_token(problem, seat.rank);
@@ -275,7 +293,7 @@ mok_status mok_seat_backward(struct mok_seat *seat)
 
 static mok_status download(const struct mok_seat *seat, void *to, const void *from, size_t bytes)
 {
-    return bytes == 0 ? MOK_OK : mok_cli_check(seat->memory->download(to, from, bytes));
+    return bytes == 0 ? MOK_OK : moved(seat, seat->memory->download(to, from, bytes), bytes);
 }
 
 static mok_status read_grads(const struct mok_seat *seat, const struct mok_seat_ffn *from, size_t first, size_t num, int32_t width,

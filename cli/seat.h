@@ -45,6 +45,9 @@ void mok_seat_configure(const struct mok_ref_problem *problem, mok_group_config 
 /* "cpu" or "cuda": what this config runs on, AUTO resolved. */
 const char *mok_seat_backend_name(const mok_group_config *config);
 
+/* MOK_OK when this build and this machine have the backend; else NOT_BUILT or NO_DEVICE. */
+mok_status mok_seat_check_backend(const mok_group_config *config);
+
 /* config: as mok_seat_configure left it, with rank, num_ranks and hub. Collective. On failure nothing is left behind, and a group that
  * had been created is aborted, so that the other ranks do not wait. Outputs are filled with 0xFF: what a pass does not write is seen. */
 mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_config *config, struct mok_seat *seat_out);

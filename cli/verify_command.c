@@ -246,6 +246,7 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     config->peer = is_external ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
     mok_status status = mok_team_open(config, 0, &team);
     int code = MOK_CLI_EXIT_OK;
+    status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config));
     if (status == MOK_OK) {
         struct verify_job job = {.settings = settings, .team = &team};
         job.is_silent = !mok_team_prints(&team) || (settings->json != NULL && strcmp(settings->json, "-") == 0);
