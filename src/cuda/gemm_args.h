@@ -18,9 +18,9 @@ struct mok_gemm_walk {
     int32_t row_group;    /* row tiles that take their turn at one column tile before the next: order for cache reuse */
 };
 
-/* A bf16 matrix of rows x cols that is written 64 x 64 at a time. */
+/* A bf16 matrix of rows x cols that is written 16 rows x 64 columns at a time. */
 struct mok_gemm_out {
-    CUtensorMap map; /* box 64 x 64 */
+    CUtensorMap map; /* box 64 x 16 */
     void *base;      /* the same matrix, for tiles with padding rows */
     int64_t cols;
 };
@@ -33,22 +33,28 @@ struct mok_gemm_activation {
     int32_t clamps; /* limit is finite */
 };
 
+/* What becomes of the sums of gate+up, down and E. */
+struct mok_gemm_finish {
+    struct mok_gemm_out out[3]; /* y or dx; gate+up: h, g, u */
+    /* gate+up */
+    struct mok_gemm_activation activation;
+    int64_t keep_rows; /* rows below have g and u stored */
+    int32_t store_h;
+};
+
 struct mok_gate_up_kernel_args {
     CUtensorMap x;        /* [rows, H], box 64 x 128 */
     CUtensorMap gate, up; /* [El, I, H], box 64 x 128 x 1 */
-    struct mok_gemm_out h, g, u;
+    struct mok_gemm_finish finish;
     struct mok_gemm_walk walk;
-    struct mok_gemm_activation activation;
     uint64_t wait_limit_ns;
-    int64_t keep_rows;
     int32_t num_steps; /* H / 64, rounded up */
-    int32_t store_h;
 };
 
 struct mok_down_kernel_args {
     CUtensorMap h;    /* [rows, I], box 64 x 128 */
     CUtensorMap down; /* [El, H, I], box 64 x 128 x 1 */
-    struct mok_gemm_out y;
+    struct mok_gemm_finish finish;
     struct mok_gemm_walk walk;
     uint64_t wait_limit_ns;
     int32_t num_steps; /* I / 64, rounded up */
@@ -70,7 +76,7 @@ struct mok_dgrad_down_kernel_args {
 struct mok_dgrad_gate_up_kernel_args {
     CUtensorMap dg, du;   /* [rows, I], box 64 x 128 */
     CUtensorMap gate, up; /* [El, I, H], box 64 (H) x 64 (I) x 1 */
-    struct mok_gemm_out dx;
+    struct mok_gemm_finish finish;
     struct mok_gemm_walk walk;
     uint64_t wait_limit_ns;
     int32_t half_steps; /* I / 64, rounded up: steps of dg with Wg, then as many of du with Wu */
@@ -79,8 +85,8 @@ struct mok_dgrad_gate_up_kernel_args {
 struct mok_wgrad_kernel_args {
     CUtensorMap a[2]; /* [rows, out], box 64 x 64 */
     CUtensorMap b;    /* [rows, in], box 64 x 64 */
-    /* The matrices themselves, in boxes of 128 bytes x 64 rows: 32 columns of fp32, 64 of bf16. */
-    CUtensorMap grad[2];                   /* [El, out, in] fp32 or bf16 */
+    /* The matrices themselves, in boxes of 128 bytes (32 columns of fp32, 64 of bf16) x 64 rows to be read, x 16 to be written. */
+    CUtensorMap grad_in[2], grad_out[2];   /* [El, out, in] fp32 or bf16 */
     CUtensorMap carry_in[2], carry_out[2]; /* [1, out, in] fp32; bf16 gradients only */
     struct mok_gemm_walk walk;
     uint64_t wait_limit_ns;

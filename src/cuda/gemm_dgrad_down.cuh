@@ -2,15 +2,16 @@
  * D, dgrad of down: in dy, Wd, g, u, w; out dg, du, wh = bf16(w h) and one partial sum of dw per row and tile. dh = dy Wd stays in registers.
  *
  * g and u come through the operand stages like four more steps of the contraction, 64 columns each, so that they arrive while the product
- * is still running; dg and du are written over them, wh beside them, and leave by TMA from there. Such a stage is released when the stores have read it.
+ * is still running; dg and du are written over them, wh beside them, and leave by TMA from there. A warp does this for its own 16 rows and releases
+ * such a stage when its stores have read it.
  *
- *   step of 64 columns c:   stage->a: g -> dg     stage->b: u -> du, then 16 KB on: wh       (rows 64 * warpgroup at 8192 * warpgroup in each)
+ *   step of 64 columns:   stage->a: g -> dg     stage->b: u -> du, then 16 KB on: wh       (panel of warp v at 2048 v in each)
  */
 #ifndef MOK_CUDA_GEMM_DGRAD_DOWN_CUH
 #define MOK_CUDA_GEMM_DGRAD_DOWN_CUH
 
-#include "cuda/activation.cuh"
-#include "cuda/gemm_dgrad_gate_up.cuh"
+#include "cuda/gemm_multiply.cuh"
+#include "cuda/gemm_walk.cuh"
 
 enum { MOK_DGRAD_DOWN_CHUNKS = MOK_GEMM_COLS / 64 };
 
@@ -40,8 +41,8 @@ MOK_DEVICE void mok_cuda_load_dgrad_down(const struct mok_dgrad_down_kernel_args
 /* What a thread needs of its two rows (l/4 and 8 further on). */
 struct mok_dgrad_rows {
     float w[2];
-    float dw[2];  /* sum of dh * h so far */
-    int real[2];  /* 0: a padding row, zeros are written */
+    float dw[2];      /* sum of dh * h so far */
+    uint32_t real[2]; /* all ones; 0 in a padding row, where zeros are written */
 };
 
 /* Two neighbouring elements of row `half`: dh0, dh1 and the packed g, u become packed dg, du, wh. */
@@ -55,56 +56,70 @@ MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, int 
     float h0 = mok_cuda_bf16_low(h), h1 = mok_cuda_bf16_high(h);
     float d0 = __fmul_rn(w, dh0), d1 = __fmul_rn(w, dh1);
     rows->dw[half] = __fmaf_rn(dh1, h1, __fmaf_rn(dh0, h0, rows->dw[half]));
-    *g = rows->real[half] ? mok_hw_pack_bf16(__fmul_rn(d0, by_g[0]), __fmul_rn(d1, by_g[1])) : 0;
-    *u = rows->real[half] ? mok_hw_pack_bf16(__fmul_rn(d0, by_u[0]), __fmul_rn(d1, by_u[1])) : 0;
-    *wh_out = rows->real[half] ? mok_hw_pack_bf16(__fmul_rn(w, h0), __fmul_rn(w, h1)) : 0;
+    *g = mok_hw_pack_bf16(__fmul_rn(d0, by_g[0]), __fmul_rn(d1, by_g[1])) & rows->real[half];
+    *u = mok_hw_pack_bf16(__fmul_rn(d0, by_u[0]), __fmul_rn(d1, by_u[1])) & rows->real[half];
+    *wh_out = mok_hw_pack_bf16(__fmul_rn(w, h0), __fmul_rn(w, h1)) & rows->real[half];
 }
 
-/* One chunk of 64 columns: dh[32] of the thread; g, u in the stage. */
-MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, struct mok_stage *stage, uint32_t warpgroup, int clamps,
-                                      const float *dh, struct mok_dgrad_rows *rows)
+/* 16 of the 64 columns of a chunk: pairs of 8-column blocks 2 * half, 2 * half + 1. dh[16] of the thread; g, u in the stage. */
+MOK_DEVICE void mok_cuda_derive_half_chunk(const struct mok_gemm_activation *act, int clamps, uint32_t g_panel, uint32_t u_panel, int half,
+                                           const float *dh, struct mok_dgrad_rows *rows)
 {
-    uint32_t thread = threadIdx.x % 128;
-    uint32_t g_panel = mok_hw_shared_address(stage->a + warpgroup * MOK_GEMM_BLOCK_BYTES);
-    uint32_t u_panel = mok_hw_shared_address(stage->b + warpgroup * MOK_GEMM_BLOCK_BYTES);
     uint32_t wh_panel = u_panel + MOK_GEMM_A_BYTES;
+    uint32_t g[8], u[8], wh[8];
 #pragma unroll
-    for (int p = 0; p < 4; p++) {
-        uint32_t g[4], u[4], wh[4];
-        mok_hw_load_matrix_x4(mok_cuda_panel_address(g_panel, thread, p), &g[0], &g[1], &g[2], &g[3]);
-        mok_hw_load_matrix_x4(mok_cuda_panel_address(u_panel, thread, p), &u[0], &u[1], &u[2], &u[3]);
+    for (int p = 0; p < 2; p++) {
+        mok_hw_load_matrix_x4(mok_cuda_panel_address(g_panel, 2 * half + p), &g[4 * p], &g[4 * p + 1], &g[4 * p + 2], &g[4 * p + 3]);
+        mok_hw_load_matrix_x4(mok_cuda_panel_address(u_panel, 2 * half + p), &u[4 * p], &u[4 * p + 1], &u[4 * p + 2], &u[4 * p + 3]);
+    }
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            mok_cuda_derive_pair(&args->activation, clamps, rows, i % 2, dh[8 * p + 2 * i], dh[8 * p + 2 * i + 1], &g[i], &u[i], &wh[i]);
-        }
-        mok_hw_store_matrix_x4(mok_cuda_panel_address(g_panel, thread, p), g[0], g[1], g[2], g[3]);
-        mok_hw_store_matrix_x4(mok_cuda_panel_address(u_panel, thread, p), u[0], u[1], u[2], u[3]);
-        mok_hw_store_matrix_x4(mok_cuda_panel_address(wh_panel, thread, p), wh[0], wh[1], wh[2], wh[3]);
+    for (int i = 0; i < 8; i++) {
+        mok_cuda_derive_pair(act, clamps, rows, i % 2, dh[2 * i], dh[2 * i + 1], &g[i], &u[i], &wh[i]);
+    }
+#pragma unroll
+    for (int p = 0; p < 2; p++) {
+        mok_hw_store_matrix_x4(mok_cuda_panel_address(g_panel, 2 * half + p), g[4 * p], g[4 * p + 1], g[4 * p + 2], g[4 * p + 3]);
+        mok_hw_store_matrix_x4(mok_cuda_panel_address(u_panel, 2 * half + p), u[4 * p], u[4 * p + 1], u[4 * p + 2], u[4 * p + 3]);
+        mok_hw_store_matrix_x4(mok_cuda_panel_address(wh_panel, 2 * half + p), wh[4 * p], wh[4 * p + 1], wh[4 * p + 2], wh[4 * p + 3]);
     }
 }
 
-/* The three panels of a chunk leave; called by one thread. */
-MOK_DEVICE void mok_cuda_store_chunk(const struct mok_dgrad_down_kernel_args *args, struct mok_stage *stage, uint32_t warpgroup, int32_t col, int32_t row)
+/* One chunk of 64 columns, dh[32] of the thread, and its three panels on their way to (row, col). */
+MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, struct mok_stage *stage, const float *dh,
+                                      struct mok_dgrad_rows *rows, int32_t row, int32_t col)
 {
-    mok_hw_tma_store_2d(&args->dg.map, stage->a + warpgroup * MOK_GEMM_BLOCK_BYTES, col, row);
-    mok_hw_tma_store_2d(&args->du.map, stage->b + warpgroup * MOK_GEMM_BLOCK_BYTES, col, row);
-    mok_hw_tma_store_2d(&args->wh.map, stage->b + MOK_GEMM_A_BYTES + warpgroup * MOK_GEMM_BLOCK_BYTES, col, row);
-    mok_hw_bulk_commit();
+    uint32_t panel = mok_cuda_warp() * MOK_GEMM_PANEL_BYTES;
+    uint32_t g_panel = mok_hw_shared_address(stage->a + panel), u_panel = mok_hw_shared_address(stage->b + panel);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (args->activation.clamps) {
+            mok_cuda_derive_half_chunk(&args->activation, 1, g_panel, u_panel, half, dh + 16 * half, rows);
+        } else {
+            mok_cuda_derive_half_chunk(&args->activation, 0, g_panel, u_panel, half, dh + 16 * half, rows);
+        }
+    }
+    mok_hw_fence_async_shared_cta();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        mok_hw_tma_store_2d(&args->dg.map, stage->a + panel, col, row);
+        mok_hw_tma_store_2d(&args->du.map, stage->b + panel, col, row);
+        mok_hw_tma_store_2d(&args->wh.map, stage->b + MOK_GEMM_A_BYTES + panel, col, row);
+        mok_hw_bulk_commit();
+    }
 }
 
-/* Releases the stage of the chunk before this one (or, after the last chunk, of the last) once its stores have read it. Called by warp 0. */
-template <typename TILE>
-MOK_DEVICE void mok_cuda_release_chunk(struct mok_gemm_shared<TILE> *shared, uint32_t idx, int last)
+/* Releases a stage once the stores of its chunk have read it: all chunks but the newest, or all. */
+template <typename TILE> MOK_DEVICE void mok_cuda_release_chunk(struct mok_worker<TILE> *worker, uint32_t idx, int newest_too)
 {
     if (threadIdx.x % 32 == 0) {
-        if (last) {
+        if (newest_too) {
             mok_hw_bulk_wait_read_0();
         } else {
             mok_hw_bulk_wait_read_1();
         }
     }
     __syncwarp();
-    mok_cuda_release_stage<TILE>(shared, idx, 4);
+    mok_cuda_release_stage<TILE>(worker, idx);
 }
 
 /* The four threads of a row add up their columns in a fixed order; one of them writes. */
@@ -122,40 +137,32 @@ MOK_DEVICE void mok_cuda_store_dw(const struct mok_dgrad_down_kernel_args *args,
     }
 }
 
+/* Finishes the tile and takes the next; returns 0 at the end of the tiles. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared,
-                                           struct mok_stage_cursor *cursor, uint32_t warpgroup, const float *acc, const struct mok_gemm_tile *tile)
+MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+                                          const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
 {
-    uint32_t thread = threadIdx.x % 128;
-    int32_t first = (int32_t)(warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4); /* this thread's first row in the tile */
-    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, {first < tile->rows, first + 8 < tile->rows}};
-    uint32_t behind = cursor->idx;
+    int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS;
+    int32_t first = warp_row + threadIdx.x % 32 / 4; /* this thread's first row in the tile */
+    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, {first < tile->rows ? ~0u : 0u, first + 8 < tile->rows ? ~0u : 0u}};
+    uint32_t behind = worker->stage.idx;
     rows.w[0] = rows.real[0] ? args->w[tile->row + first] : 0.0f;
     rows.w[1] = rows.real[1] ? args->w[tile->row + first + 8] : 0.0f;
 #pragma unroll
     for (int chunk = 0; chunk < MOK_DGRAD_DOWN_CHUNKS; chunk++) {
-        struct mok_stage *stage = &shared->stage[cursor->idx];
-        mok_cuda_wait_barrier(&shared->full[cursor->idx], cursor->parity, args->wait_limit_ns);
-        if (args->activation.clamps) {
-            mok_cuda_derive_chunk(args, stage, warpgroup, 1, acc + 32 * chunk, &rows);
-        } else {
-            mok_cuda_derive_chunk(args, stage, warpgroup, 0, acc + 32 * chunk, &rows);
+        mok_cuda_await_stage<TILE>(worker);
+        mok_cuda_derive_chunk(args, &worker->shared->stage[worker->stage.idx], acc + 32 * chunk, &rows, tile->row + warp_row,
+                              tile->col + chunk * MOK_PANEL_COLS);
+        if (chunk > 0) {
+            mok_cuda_release_chunk<TILE>(worker, behind, 0);
         }
-        mok_hw_fence_async_shared_cta();
-        mok_cuda_warpgroup_barrier(warpgroup);
-        if (thread == 0) {
-            mok_cuda_store_chunk(args, stage, warpgroup, tile->col + chunk * 64, tile->row + (int32_t)warpgroup * 64);
-        }
-        if (thread < 32 && chunk > 0) {
-            mok_cuda_release_chunk<TILE>(shared, behind, 0);
-        }
-        behind = cursor->idx;
-        mok_cuda_advance<TILE>(cursor);
+        behind = worker->stage.idx;
+        mok_cuda_advance<TILE>(&worker->stage);
     }
     mok_cuda_store_dw(args, tile, first, &rows);
-    if (thread < 32) {
-        mok_cuda_release_chunk<TILE>(shared, behind, 1);
-    }
+    int more = mok_cuda_take_tile<TILE>(worker, next_out); /* the loader has loaded all of this tile */
+    mok_cuda_release_chunk<TILE>(worker, behind, 1);
+    return more;
 }
 
 #endif

@@ -1,22 +1,11 @@
 /*
- * E, dgrad of gate+up: in dg, du, Wg, Wu; out dx = [dg du] [Wg; Wu], one product: first the steps of dg with Wg, then those of du with Wu. The
+ * Loads of E, dgrad of gate+up: in dg, du, Wg, Wu; out dx = [dg du] [Wg; Wu], one product: first the steps of dg with Wg, then those of du with Wu. The
  * weights are contracted along their rows, so the B operand is MN-major: blocks of 64 columns (H) by 64 rows (I).
  */
 #ifndef MOK_CUDA_GEMM_DGRAD_GATE_UP_CUH
 #define MOK_CUDA_GEMM_DGRAD_GATE_UP_CUH
 
-#include "cuda/gemm_store.cuh"
 #include "cuda/gemm_walk.cuh"
-
-/* The B operand of a step: 64 weight rows from `k`, 256 columns from tile->col. */
-template <typename TILE>
-MOK_DEVICE void mok_cuda_load_weight_rows(const struct mok_gemm_tile *tile, struct mok_stage *stage, const CUtensorMap *map, uint64_t *full, int32_t k)
-{
-#pragma unroll
-    for (int block = 0; block < MOK_GEMM_COLS / 64; block++) {
-        mok_cuda_load_weight<TILE>(tile, block / 2, stage->b + block * MOK_GEMM_BLOCK_BYTES, map, full, tile->col + block * 64, k);
-    }
-}
 
 template <typename TILE>
 MOK_DEVICE void mok_cuda_load_dgrad_gate_up(const struct mok_dgrad_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared,

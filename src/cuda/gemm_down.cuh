@@ -1,10 +1,9 @@
 /*
- * Down: in h, Wd; out y.
+ * Loads of down: in h, Wd; out y.
  */
 #ifndef MOK_CUDA_GEMM_DOWN_CUH
 #define MOK_CUDA_GEMM_DOWN_CUH
 
-#include "cuda/gemm_store.cuh"
 #include "cuda/gemm_walk.cuh"
 
 template <typename TILE>

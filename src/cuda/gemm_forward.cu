@@ -1,8 +1,11 @@
 /*
- * Kernels of the forward GEMMs: gate+up with the activation, and down. Persistent CTAs: each walks its tiles in both roles.
+ * Kernels of the forward GEMMs: gate+up with the activation, and down. Persistent CTAs: the loader walks the tiles.
  */
 #include "cuda/gemm_down.cuh"
 #include "cuda/gemm_gate_up.cuh"
+#include "cuda/gemm_multiply.cuh"
+
+extern __shared__ __align__(1024) uint8_t shared_bytes[];
 
 template <typename TILE> MOK_DEVICE void load_gate_up_tiles(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
@@ -17,24 +20,6 @@ template <typename TILE> MOK_DEVICE void load_gate_up_tiles(const struct mok_gat
         }
         mok_cuda_load_gate_up<TILE>(args, shared, &cursor, &tile);
     }
-}
-
-template <typename TILE>
-MOK_DEVICE void multiply_gate_up_tiles(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
-{
-    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
-    struct mok_panel_writer writer = mok_cuda_open_panels<TILE>(shared, warpgroup);
-    struct mok_gemm_tile tile;
-    while (mok_cuda_take_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns)) {
-        if (tile.rows > (int32_t)warpgroup * MOK_GEMM_PANEL) {
-            float acc[128];
-            mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, args->num_steps, &tile, args->wait_limit_ns);
-            mok_cuda_finish_gate_up(args, &writer, acc, &tile);
-        } else {
-            mok_cuda_skip_steps<TILE>(shared, &cursor, args->num_steps, args->wait_limit_ns);
-        }
-    }
-    mok_cuda_close_panels(&writer);
 }
 
 template <typename TILE> MOK_DEVICE void load_down_tiles(const struct mok_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
@@ -53,26 +38,6 @@ template <typename TILE> MOK_DEVICE void load_down_tiles(const struct mok_down_k
 }
 
 template <typename TILE>
-MOK_DEVICE void multiply_down_tiles(const struct mok_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
-{
-    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
-    struct mok_panel_writer writer = mok_cuda_open_panels<TILE>(shared, warpgroup);
-    struct mok_gemm_tile tile;
-    while (mok_cuda_take_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns)) {
-        if (tile.rows > (int32_t)warpgroup * MOK_GEMM_PANEL) {
-            float acc[128];
-            mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, args->num_steps, &tile, args->wait_limit_ns);
-            mok_cuda_store_tile(&writer, &args->y, acc, &tile);
-        } else {
-            mok_cuda_skip_steps<TILE>(shared, &cursor, args->num_steps, args->wait_limit_ns);
-        }
-    }
-    mok_cuda_close_panels(&writer);
-}
-
-extern __shared__ __align__(1024) uint8_t shared_bytes[];
-
-template <typename TILE>
 __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) gate_up_kernel(const __grid_constant__ struct mok_gate_up_kernel_args args)
 {
     struct mok_gemm_shared<TILE> *shared = (struct mok_gemm_shared<TILE> *)shared_bytes;
@@ -85,7 +50,7 @@ __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) gate_up_kernel(const __gr
         }
     } else {
         MOK_HW_REGISTERS_UP(MOK_GEMM_REGISTERS_MULTIPLY);
-        multiply_gate_up_tiles<TILE>(&args, shared, warpgroup);
+        mok_cuda_multiply_rows<TILE>(shared, &args.finish, warpgroup, args.num_steps, args.wait_limit_ns);
     }
     mok_cuda_close_stages<TILE>();
 }
@@ -103,21 +68,21 @@ __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) down_kernel(const __grid_
         }
     } else {
         MOK_HW_REGISTERS_UP(MOK_GEMM_REGISTERS_MULTIPLY);
-        multiply_down_tiles<TILE>(&args, shared, warpgroup);
+        mok_cuda_multiply_rows<TILE>(shared, &args.finish, warpgroup, args.num_steps, args.wait_limit_ns);
     }
     mok_cuda_close_stages<TILE>();
 }
 
 extern "C" struct mok_gemm_kernel mok_cuda_gate_up_kernel(void)
 {
-    struct mok_gemm_kernel kernel = {(const void *)gate_up_kernel<struct mok_tile_forward>, mok_tile_forward::CLUSTER, MOK_GEMM_THREADS,
-                                     sizeof(struct mok_gemm_shared<struct mok_tile_forward>)};
+    struct mok_gemm_kernel kernel = {(const void *)gate_up_kernel<struct mok_tile_gate_up>, mok_tile_gate_up::CLUSTER, MOK_GEMM_THREADS,
+                                     sizeof(struct mok_gemm_shared<struct mok_tile_gate_up>)};
     return kernel;
 }
 
 extern "C" struct mok_gemm_kernel mok_cuda_down_kernel(void)
 {
-    struct mok_gemm_kernel kernel = {(const void *)down_kernel<struct mok_tile_forward>, mok_tile_forward::CLUSTER, MOK_GEMM_THREADS,
-                                     sizeof(struct mok_gemm_shared<struct mok_tile_forward>)};
+    struct mok_gemm_kernel kernel = {(const void *)down_kernel<struct mok_tile_down>, mok_tile_down::CLUSTER, MOK_GEMM_THREADS,
+                                     sizeof(struct mok_gemm_shared<struct mok_tile_down>)};
     return kernel;
 }

@@ -15,6 +15,7 @@ enum {
     TILE_COLS = 256,
     STEP = 64, /* along the contraction */
     HALF_TILE = 128,
+    PANEL_ROWS = 16, /* of an output box */
     ROW_GROUP = 16, /* 16 row tiles x 8 column tiles: as many A as B bytes for the CTAs at work at one time */
     WAIT_LIMIT_MS = 10000
 };
@@ -123,7 +124,7 @@ static mok_status fill_out(struct mok_gemm_out *out, void *base, int64_t num_row
 {
     out->base = base;
     out->cols = cols;
-    return mok_cuda_map_rows(&out->map, base, num_rows, cols, 64);
+    return mok_cuda_map_rows(&out->map, base, num_rows, cols, PANEL_ROWS);
 }
 
 static void fill_activation(struct mok_gemm_activation *to, const mok_activation *from)
@@ -139,7 +140,7 @@ static int has_rows(const struct mok_gemm_rows *rows) { return rows->buffer_rows
 
 mok_status mok_cuda_gate_up_launch(const struct mok_gate_up_args *args, mok_stream stream)
 {
-    struct mok_gate_up_kernel_args to = {.keep_rows = args->keep_rows, .store_h = args->h != NULL};
+    struct mok_gate_up_kernel_args to = {.num_steps = mok_plan_num_tiles(args->hidden, STEP)};
     const struct mok_gemm_kernel kernel = mok_cuda_gate_up_kernel();
     const int64_t num_rows = args->rows.buffer_rows;
     if (!has_rows(&args->rows)) {
@@ -148,16 +149,17 @@ mok_status mok_cuda_gate_up_launch(const struct mok_gate_up_args *args, mok_stre
     MOK_TRY(mok_cuda_map_rows(&to.x, args->x, num_rows, args->hidden, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
     MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
+    to.finish.keep_rows = args->keep_rows;
+    to.finish.store_h = args->h != NULL;
     if (args->h) {
-        MOK_TRY(fill_out(&to.h, args->h, num_rows, args->inter));
+        MOK_TRY(fill_out(&to.finish.out[0], args->h, num_rows, args->inter));
     }
     if (args->keep_rows > 0) {
-        MOK_TRY(fill_out(&to.g, args->g, mok_min64(num_rows, args->keep_rows), args->inter));
-        MOK_TRY(fill_out(&to.u, args->u, mok_min64(num_rows, args->keep_rows), args->inter));
+        MOK_TRY(fill_out(&to.finish.out[1], args->g, mok_min64(num_rows, args->keep_rows), args->inter));
+        MOK_TRY(fill_out(&to.finish.out[2], args->u, mok_min64(num_rows, args->keep_rows), args->inter));
     }
     MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->inter, HALF_TILE)));
-    fill_activation(&to.activation, &args->activation);
-    to.num_steps = mok_plan_num_tiles(args->hidden, STEP);
+    fill_activation(&to.finish.activation, &args->activation);
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
 }
@@ -172,7 +174,7 @@ mok_status mok_cuda_down_launch(const struct mok_down_args *args, mok_stream str
     }
     MOK_TRY(mok_cuda_map_rows(&to.h, args->h, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, HALF_TILE));
-    MOK_TRY(fill_out(&to.y, args->y, num_rows, args->hidden));
+    MOK_TRY(fill_out(&to.finish.out[0], args->y, num_rows, args->hidden));
     MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, TILE_COLS)));
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
@@ -212,16 +214,16 @@ mok_status mok_cuda_dgrad_gate_up_launch(const struct mok_dgrad_gate_up_args *ar
     MOK_TRY(mok_cuda_map_rows(&to.du, args->du, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, STEP));
     MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, STEP));
-    MOK_TRY(fill_out(&to.dx, args->dx, num_rows, args->hidden));
+    MOK_TRY(fill_out(&to.finish.out[0], args->dx, num_rows, args->hidden));
     MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, TILE_COLS)));
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
 }
 
-static mok_status map_carry(CUtensorMap *map_out, const struct mok_wgrad_args *args, const float *carry)
+static mok_status map_carry(CUtensorMap *map_out, const struct mok_wgrad_args *args, const float *carry, int32_t box_rows)
 {
     const mok_matrices matrices = {(void *)(uintptr_t)carry, (int64_t)args->out * args->in, args->in};
-    return carry ? mok_cuda_map_matrices(map_out, &matrices, MOK_DTYPE_FP32, 1, args->out, args->in, STEP) : MOK_OK;
+    return carry ? mok_cuda_map_matrices(map_out, &matrices, MOK_DTYPE_FP32, 1, args->out, args->in, box_rows) : MOK_OK;
 }
 
 mok_status mok_cuda_wgrad_launch(const struct mok_wgrad_args *args, mok_stream stream)
@@ -238,9 +240,11 @@ mok_status mok_cuda_wgrad_launch(const struct mok_wgrad_args *args, mok_stream s
         /* A cluster's empty tile may name the part behind the last; without rows nothing is loaded, but a map needs an address. */
         int real = part < args->num_parts ? part : 0;
         MOK_TRY(mok_cuda_map_rows(&to.a[part], num_rows > 0 ? args->a[real] : args->grad[0].base, mok_max64(num_rows, 1), args->out, STEP));
-        MOK_TRY(mok_cuda_map_matrices(&to.grad[part], &args->grad[real], args->dtype, args->rows.num_experts, args->out, args->in, STEP));
-        MOK_TRY(map_carry(&to.carry_in[part], args, args->carry_in[real]));
-        MOK_TRY(map_carry(&to.carry_out[part], args, args->carry_out[real]));
+        const mok_matrices *grad = &args->grad[real];
+        MOK_TRY(mok_cuda_map_matrices(&to.grad_in[part], grad, args->dtype, args->rows.num_experts, args->out, args->in, STEP));
+        MOK_TRY(mok_cuda_map_matrices(&to.grad_out[part], grad, args->dtype, args->rows.num_experts, args->out, args->in, PANEL_ROWS));
+        MOK_TRY(map_carry(&to.carry_in[part], args, args->carry_in[real], STEP));
+        MOK_TRY(map_carry(&to.carry_out[part], args, args->carry_out[real], PANEL_ROWS));
     }
     MOK_TRY(mok_cuda_map_rows(&to.b, num_rows > 0 ? args->b : args->grad[0].base, mok_max64(num_rows, 1), args->in, STEP));
     MOK_TRY(fill_walk(&to.walk, &args->rows, &args->launch, num_cols,

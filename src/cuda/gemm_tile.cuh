@@ -1,21 +1,18 @@
 /*
- * One 128 x 256 output tile: how its operands travel from global memory through shared memory into the tensor cores. Independent of where tiles come
- * from and of what is done with the sums.
+ * One 128 x 256 output tile: the shared memory of a CTA, the barriers in it, and the loader's half of the journey of the operands. The other half is
+ * gemm_multiply.cuh. Independent of where tiles come from and of what is done with the sums.
  *
- * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply, 64 rows each, 128 fp32 accumulators a thread; one thread of warpgroup 2 finds the tiles,
- * hands each to the multiplying warpgroups through a queue of two in shared memory, and loads.
+ * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply, 64 rows each, 128 fp32 accumulators a thread; one thread of warpgroup 2 finds the
+ * tiles, hands each to the multiplying warpgroups through a queue of two in shared memory, and loads.
  *
  * Phases. Operands come in steps of 64 along the contraction, each into one of STAGES stages (a ring over all tiles of the CTA, so that the
  * loads of the next tile run while this one is finished):
  *     load:      wait empty[s] -> expect bytes on full[s] -> TMA into stage s
  *     multiply:  wait full[s]  -> 4 wgmma                 -> (one step later) arrive empty[s]
  *
- * Clusters of two CTAs take two row tiles of one column tile. When both belong to one expert they share the B operand: each CTA loads
- * half of it into both. Therefore a stage is refilled only when the consumers of both CTAs have released it, and both CTAs run the same number of steps
- * for each pair of tiles (one may be empty: rows = 0).
- *
- * The second warpgroup starts each tile LAG steps behind the first (a named barrier), so that one of them multiplies while the other writes its
- * results; alone on the tensor cores it takes half the time a step.
+ * Clusters of two CTAs take two row tiles of one column tile. When both belong to one expert they share the B operand: each CTA loads half of it
+ * into both. Therefore a stage is refilled only when the consumers of both CTAs have released it, and both CTAs run the same number of steps for
+ * each pair of tiles (one may be empty: rows = 0).
  *
  *   barrier         arrivals                                      waits
  *   full[s]         the own loader + 48 KB from either loader     the own multiplying warps
@@ -33,46 +30,61 @@
 #include "cuda/hw/wgmma.cuh"
 #include "plan/tile.h"
 
-/* CTAs of a cluster, stages of the operand ring and the lag can be set for measurements (bench/ladder). */
+/* CTAs of a cluster and stages of the operand ring can be set for measurements (bench/ladder). */
 #ifndef MOK_GEMM_CLUSTER
 #define MOK_GEMM_CLUSTER 2
 #endif
 #ifndef MOK_GEMM_STAGES
 #define MOK_GEMM_STAGES 4
 #endif
-#ifndef MOK_GEMM_LAG
-#define MOK_GEMM_LAG 2
-#endif
 
 enum {
     MOK_GEMM_ROWS = MOK_TILE_ROWS, /* of an output tile */
     MOK_GEMM_COLS = 256,
-    MOK_GEMM_DEPTH = 64, /* of a step along the contraction: 128 bytes, the width of the swizzle */
-    MOK_GEMM_PANEL = 64, /* rows of a warpgroup; columns that one store moves */
+    MOK_GEMM_DEPTH = 64,      /* of a step along the contraction: 128 bytes, the width of the swizzle */
+    MOK_GEMM_GROUP_ROWS = 64, /* of a warpgroup */
+    MOK_GEMM_WARP_ROWS = 16,  /* of a warp */
     MOK_GEMM_THREADS = 384,
     MOK_GEMM_LOADER = 256, /* the thread that loads */
+    MOK_GEMM_QUEUE = 2,    /* tiles between the loader and the multiplying warpgroups */
     /* Registers a thread: 2 * 128 * 232 + 128 * 40 = 64,512 of 65,536. */
     MOK_GEMM_REGISTERS_MULTIPLY = 232,
     MOK_GEMM_REGISTERS_LOAD = 40,
-    MOK_GEMM_BLOCK_BYTES = 64 * 128,
+    MOK_GEMM_BLOCK_BYTES = 64 * 128, /* 64 rows of 128 bytes */
+    MOK_GEMM_PANEL_BYTES = MOK_GEMM_WARP_ROWS * 128,
     MOK_GEMM_A_BYTES = MOK_GEMM_ROWS * MOK_GEMM_DEPTH * 2,
     MOK_GEMM_B_BYTES = MOK_GEMM_COLS * MOK_GEMM_DEPTH * 2,
-    MOK_GEMM_STEP_BYTES = MOK_GEMM_A_BYTES + MOK_GEMM_B_BYTES,
-    MOK_GEMM_QUEUE = 2,        /* tiles between the loader and the multiplying warpgroups */
-    /* Named barriers. */
-    MOK_GEMM_BARRIER_WARPGROUP = 1, /* + warpgroup: the threads of one multiplying warpgroup */
-    MOK_GEMM_BARRIER_LAG = 3        /* warpgroup 0 has issued LAG steps -> warpgroup 1 may start */
+    MOK_GEMM_STEP_BYTES = MOK_GEMM_A_BYTES + MOK_GEMM_B_BYTES
 };
 
-/* TILE: the constants of a kernel. */
-struct mok_tile_forward {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_K_MAJOR, STAGES = MOK_GEMM_STAGES, CLUSTER = MOK_GEMM_CLUSTER, LAG = MOK_GEMM_LAG };
+/* What becomes of a tile's sums. */
+enum {
+    MOK_FINISH_OWN,    /* the kernel's own function, before the next tile */
+    MOK_FINISH_STORE,  /* rounded and stored, during the next tile (gemm_finish.cuh) */
+    MOK_FINISH_GATE_UP /* likewise, through the activation */
 };
-struct mok_tile_dgrad {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, STAGES = MOK_GEMM_STAGES, CLUSTER = MOK_GEMM_CLUSTER, LAG = MOK_GEMM_LAG };
+
+/* TILE: the constants of a kernel. DEFERRED: pieces of work on its sums that are done during the next tile's
+ * first steps. */
+struct mok_tile_gate_up {
+    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_K_MAJOR, FINISH = MOK_FINISH_GATE_UP, DEFERRED = 12, STAGES = MOK_GEMM_STAGES,
+           CLUSTER = MOK_GEMM_CLUSTER };
+};
+struct mok_tile_down {
+    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_K_MAJOR, FINISH = MOK_FINISH_STORE, DEFERRED = 4, STAGES = MOK_GEMM_STAGES,
+           CLUSTER = MOK_GEMM_CLUSTER };
+};
+struct mok_tile_dgrad_down {
+    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, FINISH = MOK_FINISH_OWN, DEFERRED = 0, STAGES = MOK_GEMM_STAGES,
+           CLUSTER = MOK_GEMM_CLUSTER };
+};
+struct mok_tile_dgrad_gate_up {
+    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, FINISH = MOK_FINISH_STORE, DEFERRED = 4, STAGES = MOK_GEMM_STAGES,
+           CLUSTER = MOK_GEMM_CLUSTER };
 };
 struct mok_tile_wgrad {
-    enum { A_MAJOR = MOK_HW_MN_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, STAGES = MOK_GEMM_STAGES, CLUSTER = MOK_GEMM_CLUSTER, LAG = MOK_GEMM_LAG };
+    enum { A_MAJOR = MOK_HW_MN_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, FINISH = MOK_FINISH_OWN, DEFERRED = 0, STAGES = MOK_GEMM_STAGES,
+           CLUSTER = MOK_GEMM_CLUSTER };
 };
 
 struct mok_stage {
@@ -95,11 +107,12 @@ struct mok_gemm_tile {
     int32_t num_rows;
     int32_t carry_in, carry_out; /* the expert began before, goes on behind this window */
     int32_t starts_from_memory;  /* the accumulators start from the gradient or the carry */
+    int32_t writes;              /* 0: the matrix stays as it is */
 };
 
 template <typename TILE> struct mok_gemm_shared {
     struct mok_stage stage[TILE::STAGES];
-    uint8_t panel[2][2][MOK_GEMM_BLOCK_BYTES]; /* [warpgroup][turn]: output on its way to global memory (gemm_store.cuh) */
+    uint8_t panel[8][2][MOK_GEMM_PANEL_BYTES]; /* [warp][turn]: output on its way to global memory (gemm_store.cuh) */
     uint64_t full[TILE::STAGES];
     uint64_t empty[TILE::STAGES];
     struct mok_gemm_tile tile[MOK_GEMM_QUEUE];
@@ -183,24 +196,6 @@ MOK_DEVICE void mok_cuda_post_tile(struct mok_gemm_shared<TILE> *shared, struct 
     mok_cuda_advance_in(queue, MOK_GEMM_QUEUE);
 }
 
-/* Multiplying warps: the next tile; 0 at the end. */
-template <typename TILE>
-MOK_DEVICE int mok_cuda_take_tile(struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *queue, struct mok_gemm_tile *tile_out,
-                                  uint64_t limit_ns)
-{
-    mok_cuda_wait_barrier(&shared->tile_full[queue->idx], queue->parity, limit_ns);
-    *tile_out = shared->tile[queue->idx];
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        mok_hw_mbarrier_arrive_cta(&shared->tile_empty[queue->idx]);
-    }
-    mok_cuda_advance_in(queue, MOK_GEMM_QUEUE);
-    /* What branches depend on is made known as equal in all lanes. */
-    tile_out->rows = __shfl_sync(0xffffffffu, tile_out->rows, 0);
-    tile_out->num_rows = __shfl_sync(0xffffffffu, tile_out->num_rows, 0);
-    return __shfl_sync(0xffffffffu, tile_out->valid, 0);
-}
-
 /* Loader: waits until the next stage is free and announces `bytes`. The caller then loads into stage[cursor->idx] and advances. */
 template <typename TILE>
 MOK_DEVICE void mok_cuda_begin_stage(struct mok_gemm_shared<TILE> *shared, const struct mok_stage_cursor *cursor, uint32_t bytes, uint64_t limit_ns)
@@ -221,93 +216,14 @@ MOK_DEVICE void mok_cuda_load_weight(const struct mok_gemm_tile *tile, uint32_t 
     }
 }
 
-/* Multiplying warpgroup: `arrivals` of its four for a stage that it has read, at its own CTA and the other. Called by whole warps with 1, or
- * by one warp with 4. */
-template <typename TILE> MOK_DEVICE void mok_cuda_release_stage(struct mok_gemm_shared<TILE> *shared, uint32_t idx, uint32_t arrivals)
-{
-    uint32_t lane = threadIdx.x % 32;
-    if (TILE::CLUSTER == 1) {
-        if (lane == 0) {
-            mok_hw_mbarrier_arrive_count_cta(&shared->empty[idx], arrivals);
-        }
-    } else if (lane < TILE::CLUSTER) {
-        mok_hw_mbarrier_arrive_count_cluster(&shared->empty[idx], lane, arrivals);
-    }
-}
-
-/* Multiplying warpgroup without rows in this tile: lets the steps pass. */
+/* Loader: the B operand of a step that contracts weight rows: 64 rows from `k`, 256 columns from tile->col. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_skip_steps(struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor, int32_t num_steps, uint64_t limit_ns)
+MOK_DEVICE void mok_cuda_load_weight_rows(const struct mok_gemm_tile *tile, struct mok_stage *stage, const CUtensorMap *map, uint64_t *full, int32_t k)
 {
-    for (int32_t step = 0; step < num_steps; step++) {
-        mok_cuda_wait_barrier(&shared->full[cursor->idx], cursor->parity, limit_ns);
-        mok_cuda_release_stage<TILE>(shared, cursor->idx, 1);
-        mok_cuda_advance<TILE>(cursor);
-    }
-}
-
-/* Issues the four wgmma of the step in stage `idx`, as one group. */
-template <typename TILE>
-MOK_DEVICE void mok_cuda_multiply_step(float *acc, struct mok_gemm_shared<TILE> *shared, uint32_t idx, uint32_t warpgroup, int first)
-{
-    const uint64_t a_step = TILE::A_MAJOR == MOK_HW_K_MAJOR ? MOK_HW_K_MAJOR_STEP : MOK_HW_MN_MAJOR_STEP;
-    const uint64_t b_step = TILE::B_MAJOR == MOK_HW_K_MAJOR ? MOK_HW_K_MAJOR_STEP : MOK_HW_MN_MAJOR_STEP;
-    uint64_t a = mok_hw_wgmma_operand(shared->stage[idx].a + MOK_GEMM_BLOCK_BYTES * warpgroup);
-    uint64_t b = mok_hw_wgmma_operand(shared->stage[idx].b);
-    mok_hw_wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < MOK_GEMM_DEPTH / 16; k++) {
-        if (TILE::A_MAJOR == MOK_HW_MN_MAJOR) {
-            mok_hw_wgmma_mn_mn(acc, a + k * a_step, b + k * b_step);
-        } else if (TILE::B_MAJOR == MOK_HW_MN_MAJOR) {
-            if (first && k == 0) {
-                mok_hw_wgmma_first_k_mn(acc, a, b);
-            } else {
-                mok_hw_wgmma_k_mn(acc, a + k * a_step, b + k * b_step);
-            }
-        } else if (first && k == 0) {
-            mok_hw_wgmma_first_k_k(acc, a, b);
-        } else {
-            mok_hw_wgmma_k_k(acc, a + k * a_step, b + k * b_step);
-        }
+    for (int block = 0; block < MOK_GEMM_COLS / 64; block++) {
+        mok_cuda_load_weight<TILE>(tile, block / 2, stage->b + block * MOK_GEMM_BLOCK_BYTES, map, full, tile->col + block * 64, k);
     }
-    mok_hw_wgmma_commit();
-}
-
-/*
- * Multiplying warpgroup: acc = A B over num_steps >= 1 steps; with both operands MN-major (weight gradients) acc += A B. One step stays in
- * flight while the next is issued, and its stage is released one step late.
- */
-template <typename TILE>
-MOK_DEVICE void mok_cuda_multiply(float *acc, struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor, uint32_t warpgroup,
-                                  int32_t num_steps, const struct mok_gemm_tile *tile, uint64_t limit_ns)
-{
-    const int lags = TILE::LAG > 0 && tile->rows > MOK_GEMM_PANEL; /* both warpgroups work */
-    const int32_t lag_step = min((int32_t)TILE::LAG, num_steps) - 1;
-    uint32_t behind = cursor->idx;
-    if (lags && warpgroup == 1) {
-        mok_hw_barrier_cta(MOK_GEMM_BARRIER_LAG, 256);
-    }
-    mok_cuda_wait_barrier(&shared->full[cursor->idx], cursor->parity, limit_ns);
-    mok_cuda_multiply_step<TILE>(acc, shared, cursor->idx, warpgroup, 1);
-    mok_cuda_advance<TILE>(cursor);
-    for (int32_t step = 1; step < num_steps; step++) {
-        if (lags && warpgroup == 0 && step - 1 == lag_step) {
-            mok_hw_barrier_arrive_cta(MOK_GEMM_BARRIER_LAG, 256);
-        }
-        mok_cuda_wait_barrier(&shared->full[cursor->idx], cursor->parity, limit_ns);
-        mok_cuda_multiply_step<TILE>(acc, shared, cursor->idx, warpgroup, 0);
-        mok_hw_wgmma_wait_1();
-        mok_cuda_release_stage<TILE>(shared, behind, 1);
-        behind = cursor->idx;
-        mok_cuda_advance<TILE>(cursor);
-    }
-    if (lags && warpgroup == 0 && num_steps - 1 == lag_step) {
-        mok_hw_barrier_arrive_cta(MOK_GEMM_BARRIER_LAG, 256);
-    }
-    mok_hw_wgmma_wait_0();
-    mok_hw_wgmma_hold(acc);
-    mok_cuda_release_stage<TILE>(shared, behind, 1);
 }
 
 #endif

@@ -3,6 +3,8 @@
  */
 #include "cuda/gemm_wgrad.cuh"
 
+extern __shared__ __align__(1024) uint8_t shared_bytes[];
+
 template <typename TILE> MOK_DEVICE void load_wgrad_tiles(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
     struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
@@ -20,28 +22,25 @@ template <typename TILE> MOK_DEVICE void load_wgrad_tiles(const struct mok_wgrad
 template <typename TILE>
 MOK_DEVICE void multiply_wgrad_tiles(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
 {
-    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
-    struct mok_panel_writer writer = mok_cuda_open_panels<TILE>(shared, warpgroup);
-    struct mok_gemm_tile tile;
-    while (mok_cuda_take_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns)) {
-        int32_t num_steps = (tile.num_rows + MOK_GEMM_DEPTH - 1) / MOK_GEMM_DEPTH;
-        if (tile.rows > (int32_t)warpgroup * MOK_GEMM_PANEL) {
+    struct mok_worker<TILE> worker = mok_cuda_open_worker<TILE>(shared, warpgroup, args->wait_limit_ns);
+    struct mok_gemm_tile tile, next;
+    int more = mok_cuda_take_tile<TILE>(&worker, &tile);
+    while (more) {
+        if (mok_cuda_has_rows<TILE>(&worker, &tile)) {
             float acc[128];
-            mok_cuda_start_wgrad<TILE>(args, shared, &cursor, warpgroup, acc, &tile);
-            mok_hw_wgmma_hold(acc);
-            if (num_steps > 0) {
-                mok_cuda_multiply<TILE>(acc, shared, &cursor, warpgroup, num_steps, &tile, args->wait_limit_ns);
+            mok_cuda_start_wgrad<TILE>(args, &worker, acc, &tile);
+            if (tile.num_rows > 0) {
+                mok_cuda_multiply<TILE>(&worker, acc, mok_cuda_wgrad_num_steps(&tile), NULL, NULL, NULL);
             }
-            mok_cuda_finish_wgrad(args, &writer, acc, &tile);
+            more = mok_cuda_finish_wgrad<TILE>(args, &worker, acc, &tile, &next);
         } else {
-            num_steps += mok_cuda_wgrad_start_steps(args, &tile);
-            mok_cuda_skip_steps<TILE>(shared, &cursor, num_steps, args->wait_limit_ns);
+            mok_cuda_skip_steps<TILE>(&worker, mok_cuda_wgrad_num_stages(args, &tile));
+            more = mok_cuda_take_tile<TILE>(&worker, &next);
         }
+        tile = next;
     }
-    mok_cuda_close_panels(&writer);
+    mok_cuda_close_panels();
 }
-
-extern __shared__ __align__(1024) uint8_t shared_bytes[];
 
 template <typename TILE>
 __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) wgrad_kernel(const __grid_constant__ struct mok_wgrad_kernel_args args)

@@ -4,17 +4,21 @@
  * carry of the window before, and are rounded once, at the end.
  *
  * What the accumulators start from comes through the operand stages, in front of the steps of the contraction, so that it is read while the tile
- * before is still being multiplied. A stage holds three panels (64 rows x 128 bytes) of each warpgroup:
- *   fp32, 32 columns a panel: panels 0 1 2 | 3 4 5 | 6 7        bf16, 64 columns a panel: panels 0 1 2 | 3
+ * before is still being multiplied; and the sums leave through two stages behind those steps, which the loader hands on empty. A stage holds
+ * three panels (64 rows x 128 bytes of a warpgroup coming, 16 rows of a warp leaving):
+ *   fp32, 32 columns a panel:  coming 0 1 2 | 3 4 5 | 6 7     leaving 0 1 2 | 3 4 5 and 6, 7 in the warp's own two buffers
+ *   bf16, 64 columns a panel:  coming 0 1 2 | 3               leaving 0 1 2 | 3
  */
 #ifndef MOK_CUDA_GEMM_WGRAD_CUH
 #define MOK_CUDA_GEMM_WGRAD_CUH
 
-#include "cuda/activation.cuh"
-#include "cuda/gemm_store.cuh"
+#include "cuda/gemm_multiply.cuh"
 #include "cuda/gemm_walk.cuh"
 
-enum { MOK_WGRAD_STAGE_PANELS = 3 }; /* of a warpgroup in a stage */
+enum {
+    MOK_WGRAD_STAGE_PANELS = 3, /* of a warpgroup, or of a warp, in a stage */
+    MOK_WGRAD_OUT_STAGES = 2
+};
 
 /* Whether the values that the tile starts from, or leaves, are bf16: carries are fp32. */
 MOK_DEVICE int mok_cuda_wgrad_reads_bf16(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
@@ -28,11 +32,14 @@ MOK_DEVICE int mok_cuda_wgrad_writes_bf16(const struct mok_wgrad_kernel_args *ar
 
 MOK_DEVICE int mok_cuda_wgrad_num_panels(int bf16) { return bf16 ? MOK_GEMM_COLS / 64 : MOK_GEMM_COLS / 32; }
 
-/* Stages that the start values of a tile take. */
-MOK_DEVICE int32_t mok_cuda_wgrad_start_steps(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
+/* Steps of the contraction, and all stages of a tile. */
+MOK_DEVICE int32_t mok_cuda_wgrad_num_steps(const struct mok_gemm_tile *tile) { return (tile->num_rows + MOK_GEMM_DEPTH - 1) / MOK_GEMM_DEPTH; }
+
+MOK_DEVICE int32_t mok_cuda_wgrad_num_stages(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
 {
-    int32_t panels = mok_cuda_wgrad_num_panels(mok_cuda_wgrad_reads_bf16(args, tile));
-    return tile->starts_from_memory ? (panels + MOK_WGRAD_STAGE_PANELS - 1) / MOK_WGRAD_STAGE_PANELS : 0;
+    int32_t panels = tile->starts_from_memory ? mok_cuda_wgrad_num_panels(mok_cuda_wgrad_reads_bf16(args, tile)) : 0;
+    return (panels + MOK_WGRAD_STAGE_PANELS - 1) / MOK_WGRAD_STAGE_PANELS + mok_cuda_wgrad_num_steps(tile) +
+           (tile->writes ? MOK_WGRAD_OUT_STAGES : 0);
 }
 
 MOK_DEVICE uint8_t *mok_cuda_wgrad_panel(struct mok_stage *stage, uint32_t warpgroup, int32_t place)
@@ -46,17 +53,19 @@ MOK_DEVICE void mok_cuda_load_wgrad_start(const struct mok_wgrad_kernel_args *ar
 {
     const int bf16 = mok_cuda_wgrad_reads_bf16(args, tile);
     const int carries = args->bf16 && tile->carry_in;
-    const CUtensorMap *map = carries ? &args->carry_in[tile->part] : &args->grad[tile->part];
+    const CUtensorMap *map = carries ? &args->carry_in[tile->part] : &args->grad_in[tile->part];
     const int32_t num_panels = mok_cuda_wgrad_num_panels(bf16), panel_cols = bf16 ? 64 : 32;
     for (int32_t first = 0; first < num_panels; first += MOK_WGRAD_STAGE_PANELS) {
         struct mok_stage *stage = &shared->stage[cursor->idx];
         uint64_t *full = &shared->full[cursor->idx];
         int32_t count = min((int32_t)MOK_WGRAD_STAGE_PANELS, num_panels - first);
         mok_cuda_begin_stage<TILE>(shared, cursor, (uint32_t)count * 2 * MOK_GEMM_BLOCK_BYTES, args->wait_limit_ns);
+#pragma unroll 1
         for (int32_t place = 0; place < count; place++) {
             int32_t col = tile->col + (first + place) * panel_cols;
+#pragma unroll
             for (uint32_t warpgroup = 0; warpgroup < 2; warpgroup++) {
-                mok_hw_tma_load_3d(mok_cuda_wgrad_panel(stage, warpgroup, place), map, full, col, tile->row + (int32_t)warpgroup * MOK_GEMM_PANEL,
+                mok_hw_tma_load_3d(mok_cuda_wgrad_panel(stage, warpgroup, place), map, full, col, tile->row + (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS,
                                    carries ? 0 : tile->expert);
             }
         }
@@ -92,22 +101,48 @@ MOK_DEVICE void mok_cuda_load_wgrad(const struct mok_wgrad_kernel_args *args, st
         }
         mok_cuda_advance<TILE>(cursor);
     }
+    for (int i = 0; i < MOK_WGRAD_OUT_STAGES && tile->writes; i++) {
+        mok_cuda_begin_stage<TILE>(shared, cursor, 0, args->wait_limit_ns);
+        mok_cuda_advance<TILE>(cursor);
+    }
 }
 
-/* Address, in a swizzled panel of 64 rows x 32 fp32 columns, of the two values of a thread in row `half` of its two and 8-column block `block`. */
-MOK_DEVICE uint32_t mok_cuda_fp32_address(uint32_t panel, uint32_t thread, int half, int block)
+/* Addresses of the two values of a lane in row `half` of its two and 8-column block `block` of a swizzled panel of 32 fp32 columns. Lanes of odd rows
+ * take block ^ 2, so that the 16 lanes that are served at one time touch all 32 banks. */
+MOK_DEVICE uint32_t mok_cuda_fp32_address(uint32_t panel, int half, int block)
 {
-    uint32_t row = thread / 32 * 16 + thread % 32 / 4 + 8 * half;
-    uint32_t chunk = 2 * block + thread % 4 / 2;
-    return panel + row * 128 + ((chunk ^ (row % 8)) << 4) + thread % 2 * 8;
+    uint32_t lane = threadIdx.x % 32, row = lane / 4 + 8 * half;
+    uint32_t chunk = 2 * (block ^ (lane / 4 % 2 * 2)) + lane % 4 / 2;
+    return panel + row * 128 + ((chunk ^ (row % 8)) << 4) + lane % 2 * 8;
 }
 
 /* 16 accumulators from a panel of fp32, 32 from a panel of bf16. */
 MOK_DEVICE void mok_cuda_read_fp32_panel(uint32_t panel, float *acc)
 {
+    const int odd = threadIdx.x / 4 % 2;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, threadIdx.x % 128, i % 2, i / 2), &acc[2 * i], &acc[2 * i + 1]);
+    for (int i = 0; i < 4; i++) {
+        int half = i % 2, block = i / 2;
+        float a0, a1, b0, b1, *low = acc + 4 * block + 2 * half, *high = low + 8;
+        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, half, block), &a0, &a1);
+        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, half, block + 2), &b0, &b1);
+        low[0] = odd ? b0 : a0;
+        low[1] = odd ? b1 : a1;
+        high[0] = odd ? a0 : b0;
+        high[1] = odd ? a1 : b1;
+    }
+}
+
+MOK_DEVICE void mok_cuda_write_fp32_panel(uint8_t *panel, const float *acc)
+{
+    const uint32_t address = mok_hw_shared_address(panel);
+    const int odd = threadIdx.x / 4 % 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int half = i % 2, block = i / 2;
+        const float *low = acc + 4 * block + 2 * half, *high = low + 8;
+        mok_hw_store_shared_v2(mok_cuda_fp32_address(address, half, block), odd ? high[0] : low[0], odd ? high[1] : low[1]);
+        mok_hw_store_shared_v2(mok_cuda_fp32_address(address, half, block + 2), odd ? low[0] : high[0], odd ? low[1] : high[1]);
     }
 }
 
@@ -116,7 +151,7 @@ MOK_DEVICE void mok_cuda_read_bf16_panel(uint32_t panel, float *acc)
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         uint32_t packed[4];
-        mok_hw_load_matrix_x4(mok_cuda_panel_address(panel, threadIdx.x % 128, p), &packed[0], &packed[1], &packed[2], &packed[3]);
+        mok_hw_load_matrix_x4(mok_cuda_panel_address(panel, p), &packed[0], &packed[1], &packed[2], &packed[3]);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             acc[8 * p + 2 * i] = mok_cuda_bf16_low(packed[i]);
@@ -125,32 +160,30 @@ MOK_DEVICE void mok_cuda_read_bf16_panel(uint32_t panel, float *acc)
     }
 }
 
-/* Panel `panel` of `num_panels` of the start values; waits for its stage with the first, releases it with the last panel in it. Returns its address. */
-template <typename TILE>
-MOK_DEVICE uint32_t mok_cuda_begin_start_panel(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared,
-                                               const struct mok_stage_cursor *cursor, uint32_t warpgroup, int panel)
+/* The warp's part of panel `panel` of the start values; waits for its stage with the first panel in it. */
+template <typename TILE> MOK_DEVICE uint32_t mok_cuda_begin_start_panel(struct mok_worker<TILE> *worker, int panel)
 {
-    int place = panel % MOK_WGRAD_STAGE_PANELS;
-    if (place == 0) {
-        mok_cuda_wait_barrier(&shared->full[cursor->idx], cursor->parity, args->wait_limit_ns);
+    if (panel % MOK_WGRAD_STAGE_PANELS == 0) {
+        mok_cuda_await_stage<TILE>(worker);
     }
-    return mok_hw_shared_address(mok_cuda_wgrad_panel(&shared->stage[cursor->idx], warpgroup, place));
+    uint8_t *stage_panel = mok_cuda_wgrad_panel(&worker->shared->stage[worker->stage.idx], worker->warpgroup, panel % MOK_WGRAD_STAGE_PANELS);
+    return mok_hw_shared_address(stage_panel + mok_cuda_warp() % 4 * MOK_GEMM_PANEL_BYTES);
 }
 
-template <typename TILE>
-MOK_DEVICE void mok_cuda_end_start_panel(struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor, int panel, int num_panels)
+/* Releases the stage with the last panel in it. */
+template <typename TILE> MOK_DEVICE void mok_cuda_end_start_panel(struct mok_worker<TILE> *worker, int panel, int num_panels)
 {
     if (panel % MOK_WGRAD_STAGE_PANELS == MOK_WGRAD_STAGE_PANELS - 1 || panel == num_panels - 1) {
         __syncwarp();
-        mok_cuda_release_stage<TILE>(shared, cursor->idx, 1);
-        mok_cuda_advance<TILE>(cursor);
+        mok_cuda_release_stage<TILE>(worker, worker->stage.idx);
+        mok_cuda_advance<TILE>(&worker->stage);
     }
 }
 
 /* The accumulators before the first step. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_start_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor,
-                                     uint32_t warpgroup, float *acc, const struct mok_gemm_tile *tile)
+MOK_DEVICE void mok_cuda_start_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_worker<TILE> *worker, float *acc,
+                                     const struct mok_gemm_tile *tile)
 {
     if (!tile->starts_from_memory) {
 #pragma unroll
@@ -160,56 +193,100 @@ MOK_DEVICE void mok_cuda_start_wgrad(const struct mok_wgrad_kernel_args *args, s
     } else if (mok_cuda_wgrad_reads_bf16(args, tile)) {
 #pragma unroll
         for (int panel = 0; panel < MOK_GEMM_COLS / 64; panel++) {
-            mok_cuda_read_bf16_panel(mok_cuda_begin_start_panel<TILE>(args, shared, cursor, warpgroup, panel), acc + 32 * panel);
-            mok_cuda_end_start_panel<TILE>(shared, cursor, panel, MOK_GEMM_COLS / 64);
+            mok_cuda_read_bf16_panel(mok_cuda_begin_start_panel<TILE>(worker, panel), acc + 32 * panel);
+            mok_cuda_end_start_panel<TILE>(worker, panel, MOK_GEMM_COLS / 64);
         }
     } else {
 #pragma unroll
         for (int panel = 0; panel < MOK_GEMM_COLS / 32; panel++) {
-            mok_cuda_read_fp32_panel(mok_cuda_begin_start_panel<TILE>(args, shared, cursor, warpgroup, panel), acc + 16 * panel);
-            mok_cuda_end_start_panel<TILE>(shared, cursor, panel, MOK_GEMM_COLS / 32);
+            mok_cuda_read_fp32_panel(mok_cuda_begin_start_panel<TILE>(worker, panel), acc + 16 * panel);
+            mok_cuda_end_start_panel<TILE>(worker, panel, MOK_GEMM_COLS / 32);
         }
     }
+    mok_hw_wgmma_hold(acc);
 }
 
-/* A panel leaves for its place in the gradient or the carry. */
-MOK_DEVICE void mok_cuda_store_wgrad_panel(struct mok_panel_writer *writer, const CUtensorMap *map, const uint8_t *panel, int32_t col, int32_t row,
-                                           int32_t expert)
+/* Where panel `panel` of the sums leaves from: a stage that the loader handed on empty, or the warp's own buffers. */
+template <typename TILE> MOK_DEVICE uint8_t *mok_cuda_begin_out_panel(struct mok_worker<TILE> *worker, int panel)
 {
-    mok_cuda_publish_panel(writer);
-    if (writer->thread == 0) {
-        mok_hw_tma_store_3d(map, panel, col, row, expert);
+    const int in_stages = MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS;
+    if (panel < in_stages) {
+        if (panel % MOK_WGRAD_STAGE_PANELS == 0) {
+            mok_cuda_await_stage<TILE>(worker);
+        }
+        return worker->shared->stage[worker->stage.idx].a +
+               (mok_cuda_warp() * MOK_WGRAD_STAGE_PANELS + panel % MOK_WGRAD_STAGE_PANELS) * MOK_GEMM_PANEL_BYTES;
     }
-    mok_cuda_end_panel(writer);
+    if (panel == in_stages) {
+        /* The two groups of this tile's stages are newer than the last tile's group of these buffers. */
+        if (threadIdx.x % 32 == 0) {
+            mok_hw_bulk_wait_read_2();
+        }
+        __syncwarp();
+    }
+    return worker->writer.buffers + (panel - in_stages) * MOK_GEMM_PANEL_BYTES;
 }
 
-MOK_DEVICE void mok_cuda_finish_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_panel_writer *writer, const float *acc,
-                                      const struct mok_gemm_tile *tile)
+/* The panel leaves for (row, col) of the matrix; the last one of a stage ends its group of copies. */
+template <typename TILE>
+MOK_DEVICE void mok_cuda_end_out_panel(struct mok_worker<TILE> *worker, int panel, int num_panels, const CUtensorMap *map, const uint8_t *from,
+                                       int32_t col, int32_t row, int32_t expert)
 {
-    const int carries = args->bf16 && tile->carry_out;
-    const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad[tile->part];
-    const int32_t row = tile->row + (int32_t)writer->warpgroup * MOK_GEMM_PANEL, expert = carries ? 0 : tile->expert;
-    if (mok_cuda_wgrad_writes_bf16(args, tile)) {
+    const int in_stages = MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS;
+    const int ends_stage = panel % MOK_WGRAD_STAGE_PANELS == MOK_WGRAD_STAGE_PANELS - 1 || panel == num_panels - 1;
+    mok_cuda_publish_panel();
+    if (threadIdx.x % 32 == 0) {
+        mok_hw_tma_store_3d(map, from, col, row, expert);
+        if (ends_stage) {
+            mok_hw_bulk_commit();
+        }
+    }
+    if (ends_stage && panel < in_stages) {
+        mok_cuda_advance<TILE>(&worker->stage);
+    }
+}
+
+/* Stores the sums and takes the next tile; returns 0 at the end of the tiles. */
+template <typename TILE>
+MOK_DEVICE int mok_cuda_finish_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+                                     const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
+{
+    const int bf16 = mok_cuda_wgrad_writes_bf16(args, tile), carries = args->bf16 && tile->carry_out;
+    const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part];
+    const int32_t row = tile->row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, expert = carries ? 0 : tile->expert;
+    const uint32_t first = worker->stage.idx, second = first + 1 == TILE::STAGES ? 0 : first + 1;
+    if (bf16) {
 #pragma unroll
-        for (int p = 0; p < MOK_GEMM_COLS / 64; p++) {
-            uint8_t *panel = mok_cuda_begin_panel(writer);
+        for (int panel = 0; panel < MOK_GEMM_COLS / 64; panel++) {
             uint32_t packed[MOK_PANEL_WORDS];
-            mok_cuda_pack_panel(acc + 32 * p, packed);
-            mok_cuda_write_panel(writer, panel, packed);
-            mok_cuda_store_wgrad_panel(writer, map, panel, tile->col + p * 64, row, expert);
-        }
-        return;
-    }
+            uint8_t *to = mok_cuda_begin_out_panel<TILE>(worker, panel);
+            mok_cuda_pack_panel(acc + 32 * panel, packed);
 #pragma unroll
-    for (int p = 0; p < MOK_GEMM_COLS / 32; p++) {
-        uint8_t *panel = mok_cuda_begin_panel(writer);
-        uint32_t address = mok_hw_shared_address(panel);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            mok_hw_store_shared_v2(mok_cuda_fp32_address(address, writer->thread, i % 2, i / 2), acc[16 * p + 2 * i], acc[16 * p + 2 * i + 1]);
+            for (int pair = 0; pair < 4; pair++) {
+                mok_cuda_write_quarter(to, pair, packed + 4 * pair);
+            }
+            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 64, map, to, tile->col + panel * 64, row, expert);
         }
-        mok_cuda_store_wgrad_panel(writer, map, panel, tile->col + p * 32, row, expert);
+    } else {
+#pragma unroll
+        for (int panel = 0; panel < MOK_GEMM_COLS / 32; panel++) {
+            uint8_t *to = mok_cuda_begin_out_panel<TILE>(worker, panel);
+            mok_cuda_write_fp32_panel(to, acc + 16 * panel);
+            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 32, map, to, tile->col + panel * 32, row, expert);
+        }
     }
+    int more = mok_cuda_take_tile<TILE>(worker, next_out); /* the loader has handed on all stages of this tile */
+    /* The stages are free when their groups have been read; only the own buffers' group (empty with bf16) is newer. */
+    if (threadIdx.x % 32 == 0) {
+        if (bf16) {
+            mok_hw_bulk_commit();
+        }
+        mok_hw_bulk_wait_read_1();
+    }
+    __syncwarp();
+    mok_cuda_release_stage<TILE>(worker, first);
+    mok_cuda_release_stage<TILE>(worker, second);
+    return more;
 }
 
 #endif

@@ -26,11 +26,6 @@ MOK_DEVICE void mok_hw_mbarrier_arrive_cta(uint64_t *bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mok_hw_shared_address(bar)) : "memory");
 }
 
-MOK_DEVICE void mok_hw_mbarrier_arrive_count_cta(uint64_t *bar, uint32_t count)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(mok_hw_shared_address(bar)), "r"(count) : "memory");
-}
-
 /* Arrives once and tells the barrier how many bytes this phase still has to receive. */
 MOK_DEVICE void mok_hw_mbarrier_arrive_expect_cta(uint64_t *bar, uint32_t bytes)
 {
@@ -39,14 +34,14 @@ MOK_DEVICE void mok_hw_mbarrier_arrive_expect_cta(uint64_t *bar, uint32_t bytes)
 
 /* Arrives at the same barrier of CTA `cta` of the cluster. Orders nothing between the two CTAs but the async proxy's own work: enough to say
  * that wgmma has read a stage, which the other CTA then fills by TMA. */
-MOK_DEVICE void mok_hw_mbarrier_arrive_count_cluster(uint64_t *bar, uint32_t cta, uint32_t count)
+MOK_DEVICE void mok_hw_mbarrier_arrive_cluster(uint64_t *bar, uint32_t cta)
 {
     asm volatile("{\n"
                  ".reg .b32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [remote], %2;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
                  "}" ::"r"(mok_hw_shared_address(bar)),
-                 "r"(cta), "r"(count)
+                 "r"(cta)
                  : "memory");
 }
 

@@ -6,18 +6,6 @@
 
 #include "cuda/hw/address.cuh"
 
-/* Named barrier 1..15 of `threads` threads of this CTA (0 is __syncthreads). */
-MOK_DEVICE void mok_hw_barrier_cta(uint32_t name, uint32_t threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
-
-/* The same barrier without waiting; partner: mok_hw_barrier_cta of the other threads. */
-MOK_DEVICE void mok_hw_barrier_arrive_cta(uint32_t name, uint32_t threads)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
-
 MOK_DEVICE void mok_hw_cluster_arrive(void) { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 MOK_DEVICE void mok_hw_cluster_wait(void) { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
