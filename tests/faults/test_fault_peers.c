@@ -65,13 +65,13 @@ struct life {
     struct fault_member member;
     int32_t rank;
     int32_t round;
-    const volatile uint32_t *entry_word, *exit_word; /* own words in the own region */
+    const _Atomic uint32_t *entry_word, *exit_word; /* own words in the own region */
 };
 
 static void misbehave(struct life *life)
 {
-    life->note->entry_seen = (int32_t)*life->entry_word;
-    life->note->exit_seen = (int32_t)*life->exit_word;
+    life->note->entry_seen = (int32_t)atomic_load(life->entry_word);
+    life->note->exit_seen = (int32_t)atomic_load(life->exit_word);
     life->note->fault_ns = fault_now_ns();
     switch (life->script->what) {
     case KILL:
@@ -104,7 +104,7 @@ static void reach(struct life *life, enum point point, uint32_t pass)
         return;
     }
     if (point == IN_FORWARD || point == IN_BACKWARD) {
-        while (*life->entry_word != pass) {
+        while (atomic_load(life->entry_word) != pass) {
         }
     }
     misbehave(life);
@@ -159,8 +159,8 @@ static void find_words(struct life *life, const mok_group_config *config, char *
     struct mok_dims dims = {.num_ranks = config->num_ranks, .num_experts = config->shape.num_experts, .top_k = config->shape.top_k,
                             .hidden = config->shape.hidden, .max_tokens = config->shape.max_tokens};
     struct mok_region region = mok_plan_region(&dims, config->num_saved);
-    life->entry_word = (const volatile uint32_t *)(own + region.entry) + life->rank;
-    life->exit_word = (const volatile uint32_t *)(own + region.exit) + life->rank;
+    life->entry_word = (const _Atomic uint32_t *)(own + region.entry) + life->rank;
+    life->exit_word = (const _Atomic uint32_t *)(own + region.exit) + life->rank;
 }
 
 static void make_config(const struct script *script, int32_t rank, mok_group_config *config)
