@@ -1,5 +1,6 @@
 /*
- * The cases of the table that have as many ranks as mpirun started processes: each process is one rank, and checks its own tokens and experts.
+ * The cases of the table that have as many ranks as mpirun started processes: each process is one rank, and checks its own tokens
+ * and experts.
  *
  *   mpirun -n 2 test_cases_mpi [NAME]
  */

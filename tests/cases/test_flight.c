@@ -475,11 +475,68 @@ static void test_limits(void **state)
     mok_ref_problem_free(&problem);
 }
 
+static mok_status run_once(struct mok_case_batch *batch, const struct mok_ref_problem *problem)
+{
+    MOK_TRY(mok_case_batch_load(batch, problem, 0xff));
+    MOK_TRY(mok_case_batch_build(batch));
+    MOK_TRY(mok_case_batch_forward(batch));
+    MOK_TRY(mok_case_batch_backward(batch));
+    return mok_case_batch_wait(batch->rank);
+}
+
+/* The guards of the case runner see one byte: behind an output, before one, between gradient matrices, in an input. */
+static void test_guards(void **state)
+{
+    struct mok_ref_case recipe = {.name = "guards",
+                                  .num_ranks = 1,
+                                  .tokens = {5},
+                                  .num_experts = 2,
+                                  .top_k = 2,
+                                  .hidden = 24,
+                                  .inter = 16,
+                                  .ids = MOK_IDS_DISTINCT,
+                                  .grad_dtype = MOK_DTYPE_BF16,
+                                  .knobs = {.max_tokens = 9, .grad_layout = MOK_LAYOUT_STRIDED}};
+    struct mok_case_join join = {.backend = MOK_BACKEND_CPU, .peer = MOK_PEER_THREADS, .num_saved = 1};
+    struct mok_ref_problem problem;
+    struct mok_ref_outputs outputs;
+    struct mok_case_rank rank;
+    struct mok_case_batch batch;
+    (void)state;
+    assert_int_equal(mok_ref_generate(&recipe, 0, &problem), MOK_OK);
+    assert_int_equal(mok_ref_outputs_alloc(&problem, &outputs), MOK_OK);
+    assert_int_equal(mok_case_rank_open(&rank, &problem, &recipe.knobs, &join), MOK_OK);
+    assert_int_equal(mok_case_batch_open(&batch, &rank, 0), MOK_OK);
+    for (int fault = 0; fault < 5; fault++) {
+        int64_t num_differences = 0;
+        char difference[256] = "";
+        assert_int_equal(run_once(&batch, &problem), MOK_OK);
+        char *places[] = {batch.y.data + batch.y.used, batch.dx.data - 1, batch.grads.data + 2 * problem.hidden, batch.w.data + 3};
+        if (fault < 4) {
+            *places[fault] ^= 1;
+        }
+        assert_int_equal(mok_case_batch_collect(&batch, &outputs, &num_differences, difference, sizeof difference), MOK_OK);
+        assert_int_equal(num_differences, fault < 4);
+        assert_int_equal(difference[0] != '\0', fault < 4);
+    }
+    assert_int_equal(mok_schedule_build(batch.schedule, (const int32_t *)(const void *)batch.ids.data, 10, NULL),
+                     MOK_ERR_ARGUMENT); /* D8 */
+    mok_case_batch_close(&batch);
+    assert_int_equal(mok_case_rank_close(&rank), MOK_OK);
+    mok_ref_outputs_free(&problem, &outputs);
+    mok_ref_problem_free(&problem);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_forward_one_backward), cmocka_unit_test(test_random_delays), cmocka_unit_test(test_idle_ranks),
-        cmocka_unit_test(test_schedule_again),           cmocka_unit_test(test_mismatches),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_one_forward_one_backward),
+        cmocka_unit_test(test_random_delays),
+        cmocka_unit_test(test_idle_ranks),
+        cmocka_unit_test(test_schedule_again),
+        cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_guards),
     };
     return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
 }
