@@ -1,6 +1,6 @@
 /*
- * The yardstick of `mok bench`: the products of a layer as dense ones, one cblas_sgemm after another on all cores, operands already fp32. An
- * OpenBLAS that was built without threads gets them here: each product is then cut along its rows, one piece a core.
+ * The yardstick of `mok bench`: the products of a layer as dense ones, one cblas_sgemm after another on all cores, operands already fp32.
+ * An OpenBLAS that was built without threads gets them here: each product is then cut along its rows, one piece a core.
  *
  * Forward: [TK,H]x[H,2I] and [TK,I]x[I,H] for each rank (and the shared expert's with T rows and width Is). Backward: [TK,H]x[H,I] and
  * [TK,2I]x[2I,H] for the rows, [2I,TK]x[TK,H] and [H,TK]x[TK,I] for the weights.

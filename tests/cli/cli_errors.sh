@@ -12,7 +12,7 @@ unset MOK_BACKEND MOK_PEER MOK_MINIBATCH
 rows=0
 failed=0
 
-# expect CODE SENTENCE ARGUMENT...: the first line of standard error must be SENTENCE, and standard output empty unless the job had been done.
+# expect CODE SENTENCE ARGUMENT...: the first line of standard error must be SENTENCE; standard output is empty unless the job was done.
 expect() {
     code=$1
     sentence=$2
@@ -28,6 +28,7 @@ expect() {
 }
 
 qwen="--config $golden/qwen3_moe/config.json --input $golden/qwen3_moe/io.safetensors --backend cpu"
+layer=model.layers.0.mlp
 good="--weights $golden/qwen3_moe/layer.safetensors --backend cpu"
 
 # Usage: 2.
@@ -60,7 +61,9 @@ for name in no_such text empty truncated overlap negative huge twice; do
     no_such) sentence="cannot be opened: No such file or directory" ;;
     text) sentence="header length 2338328219631577172 is more than 100000000 (is this a safetensors file?)" ;;
     empty) sentence="the file has 0 bytes; 8 bytes of header length must come first" ;;
-    truncated) sentence="tensor \"model.layers.0.mlp.experts.11.down_proj.weight\": data_offsets end 61440 is past the 60008 bytes of data in the file" ;;
+    truncated)
+        sentence="tensor \"$layer.experts.11.down_proj.weight\": data_offsets end 61440 is past the 60008 bytes of data in the file"
+        ;;
     overlap) sentence="tensor \"b\": its data begin at 2, but the tensor before it ends at 4" ;;
     negative) sentence="header byte 28: number -4 must be written with digits alone" ;;
     huge) sentence="tensor \"a\": the shape's size does not fit 64 bits" ;;
@@ -73,17 +76,19 @@ done
 # Layers: 3.
 # shellcheck disable=SC2086
 {
-    expect 3 'mok run: missing.safetensors: tensor "model.layers.0.mlp.experts.7.up_proj.weight" is missing (MOK_ERR_IO)' \
+    expect 3 "mok run: missing.safetensors: tensor \"$layer.experts.7.up_proj.weight\" is missing (MOK_ERR_IO)" \
         run --weights missing.safetensors $qwen
-    expect 3 'mok run: shape.safetensors: tensor "model.layers.0.mlp.experts.3.down_proj.weight" has shape [48, 64]: the config says [64, 48] (MOK_ERR_IO)' \
+    file="mok run: shape.safetensors:"
+    expect 3 "$file tensor \"$layer.experts.3.down_proj.weight\" has shape [48, 64]: the config says [64, 48] (MOK_ERR_IO)" \
         run --weights shape.safetensors $qwen
-    expect 3 'mok run: dtype.safetensors: tensor "model.layers.0.mlp.experts.0.gate_proj.weight" has dtype F16: must be BF16 (MOK_ERR_IO)' \
+    expect 3 "mok run: dtype.safetensors: tensor \"$layer.experts.0.gate_proj.weight\" has dtype F16: must be BF16 (MOK_ERR_IO)" \
         run --weights dtype.safetensors $qwen
-    expect 3 'mok run: bias.safetensors: tensor "model.layers.0.mlp.experts.down_proj_bias" is not zero at element 5: biases of experts are not supported (MOK_ERR_IO)' \
+    file="mok run: bias.safetensors:"
+    expect 3 "$file tensor \"$layer.experts.down_proj_bias\" is not zero at element 5: biases of experts are not supported (MOK_ERR_IO)" \
         run --weights bias.safetensors --config "$golden/gpt_oss/config.json" --input "$golden/gpt_oss/io.safetensors" --backend cpu
-    expect 3 'mok run: GOLDEN/qwen3_moe/layer.safetensors: tensor "model.layers.9.mlp.gate.weight" is missing (MOK_ERR_IO)' \
+    expect 3 "mok run: GOLDEN/qwen3_moe/layer.safetensors: tensor \"model.layers.9.mlp.gate.weight\" is missing (MOK_ERR_IO)" \
         run $good --layer model.layers.9.mlp --input "$golden/qwen3_moe/io.safetensors"
-    expect 3 'mok run: config.json: cannot be opened: No such file or directory (MOK_ERR_IO)' \
+    expect 3 "mok run: config.json: cannot be opened: No such file or directory (MOK_ERR_IO)" \
         run --weights missing.safetensors --input "$golden/qwen3_moe/io.safetensors"
 
     # Inputs: 3.
@@ -93,7 +98,8 @@ done
         run $good --input io_ids_width.safetensors
     expect 3 'mok run: io_other_model.safetensors: tensor "topk_ids" has shape [41, 2]: must be [41, 4] (MOK_ERR_IO)' \
         run $good --input io_other_model.safetensors
-    expect 3 'mok run: io_without_input.safetensors: tensor "hidden_states" is missing (MOK_ERR_IO)' run $good --input io_without_input.safetensors
+    expect 3 'mok run: io_without_input.safetensors: tensor "hidden_states" is missing (MOK_ERR_IO)' \
+        run $good --input io_without_input.safetensors
     expect 3 'mok run: /no/such/folder/report.json: cannot be written: No such file or directory (MOK_ERR_IO)' \
         run $good --input "$golden/qwen3_moe/io.safetensors" --json /no/such/folder/report.json
     expect 3 'mok run: /no/such/folder/y.safetensors.partial: cannot be created: No such file or directory (MOK_ERR_IO)' \

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The main job of the project, mok run on the trained layer over four ranks, and what its JSON says. Usage: cli_run.sh MOK DATA_DIR [MPIEXEC...]
+# The main job of the project, mok run on the trained layer over four ranks, and what its JSON says.
+# Usage: cli_run.sh MOK DATA_DIR [MPIEXEC...]
 # With MPIEXEC (a command line that starts four processes) every rank is a process.
 set -eu
 mok=$1
@@ -25,12 +26,15 @@ if [ $# -gt 0 ]; then
     ranks=
 fi
 # shellcheck disable=SC2086
-"$@" "$mok" run --weights "$data/layer.safetensors" --layer model.layers.2.mlp --input "$data/io.safetensors" --backend cpu --peer $peer $ranks \
-    --json "$work/report.json" --output "$work/y.safetensors" > "$work/table"
+"$@" "$mok" run --weights "$data/layer.safetensors" --layer model.layers.2.mlp --input "$data/io.safetensors" \
+    --backend cpu --peer $peer $ranks --json "$work/report.json" --output "$work/y.safetensors" > "$work/table"
 json="$work/report.json"
 check "result in JSON" [ "$(values result "$json")" = '"ok"' ]
 check "result in the table" [ "$(tail -n 1 "$work/table")" = "result: ok" ]
-check "worst row error in the table" grep -q -e '^worst row error: 2^-[0-9.]* of the row.s norm (bound 2^-6) and [0-9.]* bf16 ulp (bound 4) at token [0-9]* of rank [0-3], against the stored output$' "$work/table"
+norm="2^-[0-9.]* of the row's norm (bound 2^-6)"
+ulp='[0-9.]* bf16 ulp (bound 4)'
+check "worst row error in the table" \
+    grep -q -e "^worst row error: $norm and $ulp at token [0-9]* of rank [0-3], against the stored output\$" "$work/table"
 check "peer" [ "$(values peer "$json")" = "\"$peer\"" ]
 check "number of ranks" [ "$(values num_ranks "$json")" = 4 ]
 # The split is uneven, and one rank has no tokens.

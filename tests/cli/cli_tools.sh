@@ -1,5 +1,5 @@
 #!/bin/sh
-# verify, info, bench and trace: that they run, say what they say they do, and that their JSON agrees with their text. Usage: cli_tools.sh MOK
+# verify, info, bench and trace: that they run and do what they say, and that their JSON agrees with their text. Usage: cli_tools.sh MOK
 set -eu
 mok=$1
 work=$(mktemp -d)
@@ -11,6 +11,7 @@ check() { # check NAME CONDITION...
     "$@" || { echo "wrong: $name"; failed=1; }
 }
 cd "$work"
+shape="--experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2"
 
 "$mok" verify --list > list
 check "list is long" [ "$(wc -l < list)" -ge 50 ]
@@ -28,14 +29,17 @@ check "info total" grep -q -e '^  total  *[1-9][0-9]* bytes' info
 kept() { awk '$1 == "kept" { print $4 }' "$1"; }
 check "keep-rows reaches the library" [ "$(kept info0)" -lt "$(kept info)" ]
 
-"$mok" bench --backend cpu --experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2 --repeat 3 --json bench.json > bench
+# shellcheck disable=SC2086
+"$mok" bench --backend cpu $shape --repeat 3 --json bench.json > bench
 check "bench forward" grep -q -e '^forward ' bench
 check "bench operations" grep -q -e '"operations":[[:space:]]*11980800$' -e '"operations":[[:space:]]*11980800,' bench.json
 check "bench backward operations" grep -q -e '"operations":[[:space:]]*23961600,' bench.json
 check "bench repeats" [ "$(grep -c -e '"all":' bench.json)" = 6 ]
 
-"$mok" trace --backend cpu --experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2 --out trace.json > trace
-"$mok" trace --backend cpu --experts 6 --top-k 2 --hidden 64 --intermediate 40 --shared 24 --tokens 150 --ranks 2 --out trace.svg > trace_svg
+# shellcheck disable=SC2086
+"$mok" trace --backend cpu $shape --out trace.json > trace
+# shellcheck disable=SC2086
+"$mok" trace --backend cpu $shape --out trace.svg > trace_svg
 events=$(sed -n 's/^trace.json: \([0-9]*\) events of 2 ranks, 0 dropped$/\1/p' trace)
 check "events are written" [ "$(grep -c -e '"ph":"X"' trace.json)" = "$events" ]
 for stage in pull gate+up push "shared gate+up" wgrad; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# One golden layer through mok run: ids, weights, output and gradients of the transformers package, on three ranks. Also looks that each of them was
-# compared, every row and every route. Usage: golden_layer.sh MOK LAYER_FILE TOKENS TOP_K
+# One golden layer through mok run: ids, weights, output and gradients of the transformers package, on three ranks. Also looks that each of
+# them was compared, every row and every route. Usage: golden_layer.sh MOK LAYER_FILE TOKENS TOP_K
 set -eu
 folder=$(dirname "$2")
 work=$(mktemp -d)

@@ -3,15 +3,15 @@
 
 usage: make_golden.py OUT.tar
 
-Needs torch, transformers and safetensors; runs on the CPU in a few seconds. For each family it builds a one-layer model, fills it with random
-bf16 weights, and writes
+Needs torch, transformers and safetensors; runs on the CPU in a few seconds. For each family it builds a one-layer model, fills it with
+random bf16 weights, and writes
   <family>/layer.safetensors        the layer's tensors under the names that save_pretrained gives them in a checkpoint
   <family>/layer_fused.safetensors  for two families: the module's own state_dict (experts as 3-D tensors)
   <family>/config.json              the config as save_pretrained writes it
-  <family>/io.safetensors           hidden_states bf16 [T,H], output fp32 [T,H] and topk_ids int64, topk_weights fp32 [T,K], all from the module
-                                    run in float64 on the very same bf16 weights; routes ordered by descending choosing score.
+  <family>/io.safetensors           hidden_states bf16 [T,H], output fp32 [T,H] and topk_ids int64, topk_weights fp32 [T,K], all from the
+                                    module run in float64 on the very same bf16 weights; routes ordered by descending choosing score.
                                     grad_output bf16, and torch's gradients for it with the router's weights held constant:
-                                    grad_hidden_states fp32 [T,H], grad_topk_weights fp32 [T,K], grad_shared_weights fp32 [T] where there is one.
+                                    grad_hidden_states fp32 [T,H], grad_topk_weights fp32 [T,K], and grad_shared_weights fp32 [T].
 A family that fails is named and left out; the others are still written, and the exit status says so.
 """
 import json
@@ -151,7 +151,7 @@ def io_tensors(block, hidden_size, tokens, generator):
                    grad_output=grad_output, grad_hidden_states=x.grad.float(), grad_topk_weights=weights.grad.float())
     if shared is not None:
         tensors["grad_shared_weights"] = shared.grad.float()
-    print(f"   smallest gap between neighbouring choosing scores {gap:.3g}; |output| {output.abs().mean():.3g}; parts differ {difference:.1e}")
+    print(f"   smallest gap of neighbouring choosing scores {gap:.3g}; |output| {output.abs().mean():.3g}; parts differ {difference:.1e}")
     return {name: value.contiguous() for name, value in tensors.items()}
 
 
@@ -173,7 +173,8 @@ def make_family(name, family, index, folder):
         fused = {"model.layers.0.mlp." + key: value.detach().contiguous() for key, value in block.state_dict().items()}
         safetensors.torch.save_file(fused, os.path.join(folder, name, "layer_fused.safetensors"), metadata=about)
         print("   fused:", {key: list(value.shape) for key, value in fused.items()})
-    about = {"about": f"inputs, outputs and gradients of {name} in float64 by transformers {transformers.__version__}, torch {torch.__version__}"}
+    versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    about = {"about": f"inputs, outputs and gradients of {name} in float64 by {versions}"}
     tensors = io_tensors(block, family["config"]["hidden_size"], family["tokens"], generator)
     safetensors.torch.save_file(tensors, os.path.join(folder, name, "io.safetensors"), metadata=about)
 
@@ -181,7 +182,8 @@ def make_family(name, family, index, folder):
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: make_golden.py OUT.tar")
-    print("python", sys.version.split()[0], "torch", torch.__version__, "transformers", transformers.__version__, "safetensors", safetensors.__version__)
+    print("python", sys.version.split()[0], "torch", torch.__version__, "transformers", transformers.__version__, "safetensors",
+          safetensors.__version__)
     torch.set_num_threads(2)
     failed = []
     with tempfile.TemporaryDirectory() as folder:
