@@ -5,8 +5,9 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 BUILD := build$(if $(filter-out release,$(PRESET)),-$(PRESET))
 FUZZ_SECONDS ?= 15
-# Tests that a preset leaves out: sanitizers have nothing to say about source checks, and one clean run of the simulator is enough for them.
-EXCLUDE_asan := ^source_|^sim_(drop|short)
+# Tests that a preset leaves out: sanitizers have nothing to say about source checks, and what runs the same code in another arrangement (broken
+# simulators, mutants, the case table over external regions) costs them minutes.
+EXCLUDE_asan := ^source_|^sim_(drop|short)|^test_ref_mutants|^cases_external
 EXCLUDE_tsan := ^source_|^sim_|^test_(ref|plan)_
 EXCLUDE ?= $(EXCLUDE_$(PRESET))
 

@@ -65,6 +65,7 @@ struct mok_pass_backward {
     mok_stream stream;
 };
 
+/* Threads: src/api serialises the calls of one group, but for state, wait and abort: any thread may make them while another is inside a call. */
 struct mok_pass_ops {
     const char *name;
 
