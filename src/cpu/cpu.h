@@ -190,7 +190,7 @@ void mok_cpu_queue_destroy(struct mok_cpu_queue *queue);
 int64_t mok_cpu_queue_put(struct mok_cpu_queue *queue, struct mok_cpu_job *job, int32_t num_workers);
 /* Blocks until there is a job of this ticket. NULL: the queue is closed and everything in it has been taken. */
 struct mok_cpu_job *mok_cpu_queue_take(struct mok_cpu_queue *queue, int64_t ticket);
-/* A worker leaves the job; the last one ends and frees it. Returns 1 to the last. */
+/* A worker leaves the job; the last one ends and frees it. */
 void mok_cpu_queue_leave(struct mok_cpu_queue *queue, struct mok_cpu_job *job);
 void mok_cpu_queue_close(struct mok_cpu_queue *queue);
 /* 1 when every job up to `ticket` is done, 0 when timeout_ms was over first; -1 = no limit of its own. */

@@ -164,7 +164,7 @@ static void load_panel_nn(struct mok_cpu_worker *worker, int32_t panel, int32_t 
 }
 
 /* 1 when this tile stands in operand_b already; else says that it does from now on. */
-static int has_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile)
+static int holds_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile)
 {
     int32_t expert = tile->is_shared ? -1 : tile->expert;
     if (worker->operand_kind == operand && worker->operand_expert == expert && worker->operand_col == col_tile) {
@@ -178,7 +178,7 @@ static int has_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile 
 
 void mok_cpu_load_weights(struct mok_cpu_worker *worker, const struct mok_cpu_tile *tile, int32_t operand, int32_t col_tile)
 {
-    if (has_weights(worker, tile, operand, col_tile)) {
+    if (holds_weights(worker, tile, operand, col_tile)) {
         return;
     }
     const struct mok_tiles *tiles = &worker->group->tiles;

@@ -308,10 +308,9 @@ static void *work(void *argument)
             return NULL;
         }
         worker->job = job;
-        /* On a dead group nothing is touched any more; the fault record has been written by who gave up. */
+        /* On a dead group nothing is touched any more. A job that is given up has been recorded by who gave it up. */
         if (!mok_cpu_is_aborted(worker->group)) {
-            int alive = job->kind == MOK_CPU_JOB_BUILD ? mok_cpu_build(worker, job) : run_pass(worker, job);
-            (void)alive;
+            (void)(job->kind == MOK_CPU_JOB_BUILD ? mok_cpu_build(worker, job) : run_pass(worker, job));
         }
         mok_cpu_queue_leave(queue, job);
     }
