@@ -19,7 +19,6 @@ struct entry {
 
 static const struct entry table[MOK_CUDA_NUM_KERNELS] = {
     [MOK_CUDA_COUNT] = {"count_routes", mok_cuda_count_kernel, sizeof(struct mok_cuda_sort_args)},
-    [MOK_CUDA_SCAN] = {"scan_routes", mok_cuda_scan_kernel, sizeof(struct mok_cuda_sort_args)},
     [MOK_CUDA_SCATTER] = {"scatter_routes", mok_cuda_scatter_kernel, sizeof(struct mok_cuda_sort_args)},
     [MOK_CUDA_BARRIER] = {"barrier_between_ranks", mok_cuda_barrier_kernel, sizeof(struct mok_cuda_barrier_args)},
     [MOK_CUDA_OWN] = {"own_rows", mok_cuda_own_kernel, sizeof(struct mok_cuda_own_args)},

@@ -13,12 +13,11 @@
 #include "plan/schedule.h"
 
 enum mok_cuda_kernel_id {
-    MOK_CUDA_COUNT,   /* own routes by expert, block by block */
-    MOK_CUDA_SCAN,    /* offsets of experts and blocks */
-    MOK_CUDA_SCATTER, /* own routes sorted by expert, stable */
-    MOK_CUDA_BARRIER, /* arrival and wait between ranks */
-    MOK_CUDA_OWN,     /* counts of the rows this rank owns */
+    MOK_CUDA_COUNT,   /* own routes by expert, block by block; offsets of experts and blocks */
+    MOK_CUDA_SCATTER, /* own routes sorted by expert, stable; SCHED arrives */
+    MOK_CUDA_OWN,     /* SCHED waits; counts of the rows this rank owns */
     MOK_CUDA_ROUTES,  /* where each row comes from */
+    MOK_CUDA_BARRIER, /* ENTRY and EXIT: arrival and wait */
     MOK_CUDA_PUBLISH, /* copies into peer-visible memory */
     MOK_CUDA_PULL,    /* rows from their sources */
     MOK_CUDA_PUSH,    /* rows to their sources */
@@ -30,7 +29,7 @@ enum mok_cuda_kernel_id {
 };
 
 enum {
-    MOK_CUDA_SCAN_THREADS = 1024, /* of the kernels that are one block */
+    MOK_CUDA_ONE_BLOCK = 1024, /* threads of kernels that are one block, at most */
     MOK_CUDA_MAX_SHARED = 200 * 1024,
     MOK_CUDA_MAX_EXPERTS = MOK_CUDA_MAX_SHARED / 4 /* a histogram fits in shared memory */
 };
@@ -49,16 +48,17 @@ struct mok_cuda_schedule_arrays {
     int32_t *token_rows;            /* [1] shared expert: T */
 };
 
-/* COUNT, SCAN, SCATTER: the source side of a schedule. Block b has the routes [b * chunk, (b + 1) * chunk). */
+/* COUNT, SCATTER: the source side of a schedule. Block b has the routes [b * chunk, (b + 1) * chunk). */
 struct mok_cuda_sort_args {
-    const struct mok_cuda_control *control;
+    struct mok_cuda_watch watch;
     const int32_t *ids;             /* [T, K], in */
     struct mok_schedule_head *head; /* zeroed by COUNT */
     int32_t *clean_ids;             /* [T, K], out of COUNT: bad ids made -1; in of SCATTER */
-    int32_t *histogram;             /* [num_blocks, E]: COUNT counts, SCAN makes them the block's first place within the expert */
+    int32_t *histogram;             /* [num_blocks, E] out of COUNT: first the block's routes, then its first place within the expert */
     int32_t *block_bad;             /* [num_blocks] bad ids, out of COUNT */
     char *region;                   /* own region */
-    int64_t offset_off[2];          /* int32 [E + 2], out of SCAN, by parity of the build */
+    int64_t sched_off;              /* uint32 [R] in every region */
+    int64_t offset_off[2];          /* int32 [E + 2], out of COUNT, by parity of the build */
     int64_t list_off[2];            /* int32 [T * K], out of SCATTER */
     int64_t num_routes;             /* T * K */
     int64_t chunk;
@@ -73,6 +73,7 @@ struct mok_cuda_own_args {
     int32_t *starts;      /* [R, El + 1] first place of each local expert in the list of each source; out of OWN */
     int32_t *counts;      /* [R, El] out of OWN */
     int64_t *source_from; /* [R + 1] routes of the sources before; out of OWN */
+    int64_t sched_off;
     int64_t offset_off[2];
     int64_t list_off[2];
     int32_t num_experts;
@@ -184,7 +185,6 @@ extern "C" {
 #endif
 
 struct mok_cuda_kernel mok_cuda_count_kernel(void);
-struct mok_cuda_kernel mok_cuda_scan_kernel(void);
 struct mok_cuda_kernel mok_cuda_scatter_kernel(void);
 struct mok_cuda_kernel mok_cuda_barrier_kernel(void);
 struct mok_cuda_kernel mok_cuda_own_kernel(void);

@@ -110,9 +110,9 @@ mok_status mok_cuda_end_call(struct mok_pass_group *group, mok_stream stream, in
 
 mok_status mok_cuda_wait_stream(struct mok_pass_group *group, mok_stream stream, int64_t timeout_ms);
 
-/* ---- launches that several files need (barrier_launch in schedule_cuda.c) ------------------------------------------------------ */
+/* ---- launches that several files need ------------------------------------------------------ */
 
-enum mok_cuda_barrier { MOK_CUDA_SCHED, MOK_CUDA_ENTRY, MOK_CUDA_EXIT };
+enum mok_cuda_barrier { MOK_CUDA_ENTRY, MOK_CUDA_EXIT }; /* SCHED is part of the schedule's kernels */
 enum mok_cuda_barrier_part { MOK_CUDA_ARRIVE = 1, MOK_CUDA_WAIT = 2 };
 
 mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier barrier, int parts, mok_stream stream);

@@ -1,7 +1,7 @@
 /*
  * Schedules on the host side: their memory, the launches that build one, copies for tables and tests; and the barrier launch.
  *
- *   COUNT -> SCAN -> SCATTER -> SCHED barrier -> OWN -> ROUTES          all on the caller's stream, no number comes back to the host
+ *   COUNT -> SCATTER, SCHED arrives -> SCHED waits, OWN -> ROUTES         all on the caller's stream, no number comes back to the host
  *
  * A schedule that is destroyed goes to a list of the group and its memory is used again: freeing device memory waits for the whole device, also for
  * ranks on it that wait for this one.
@@ -29,13 +29,6 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
         .waits = (parts & MOK_CUDA_WAIT) != 0,
     };
     switch (barrier) {
-    case MOK_CUDA_SCHED:
-        args.words_off = region->sched;
-        args.epoch = &control->sched;
-        args.ok = &control->sched_ok;
-        args.ahead = 1;
-        args.site = MOK_SITE_SCHED_BARRIER;
-        break;
     case MOK_CUDA_ENTRY:
         args.words_off = region->entry;
         args.epoch = &control->pass;
@@ -126,13 +119,14 @@ static mok_status sort_own_routes(struct mok_pass_schedule *schedule, const int3
     size_t histogram = (size_t)dims->num_experts * 4;
     int32_t warps = (int32_t)mok_max64(1, mok_min64(SCATTER_WARPS, MOK_CUDA_MAX_SHARED / (int64_t)histogram));
     struct mok_cuda_sort_args args = {
-        .control = group->control,
+        .watch = group->watch,
         .ids = ids,
         .head = schedule->arrays.head,
         .clean_ids = schedule->arrays.ids,
         .histogram = (int32_t *)(group->other + group->layout.histogram),
         .block_bad = (int32_t *)(group->other + group->layout.block_bad),
         .region = group->peer->base[dims->rank],
+        .sched_off = region->sched,
         .offset_off = {region->offset[0], region->offset[1]},
         .list_off = {region->list[0], region->list[1]},
         .num_routes = num_routes,
@@ -141,7 +135,6 @@ static mok_status sort_own_routes(struct mok_pass_schedule *schedule, const int3
         .num_experts = dims->num_experts,
     };
     MOK_TRY(mok_cuda_launch(MOK_CUDA_COUNT, args.num_blocks, 0, histogram, &args, stream));
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_SCAN, 1, 0, 0, &args, stream));
     return mok_cuda_launch(MOK_CUDA_SCATTER, args.num_blocks, warps * WARP, (size_t)warps * histogram, &args, stream);
 }
 
@@ -156,6 +149,7 @@ static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream s
         .starts = (int32_t *)(group->other + group->layout.starts),
         .counts = (int32_t *)(group->other + group->layout.counts),
         .source_from = (int64_t *)(group->other + group->layout.source_from),
+        .sched_off = region->sched,
         .offset_off = {region->offset[0], region->offset[1]},
         .list_off = {region->list[0], region->list[1]},
         .num_experts = dims->num_experts,
@@ -173,7 +167,6 @@ static mok_status enqueue_build(struct mok_pass_schedule *schedule, const int32_
     struct mok_pass_group *group = schedule->group;
     MOK_TRY(mok_cuda_stage_begin(group, stream));
     MOK_TRY(sort_own_routes(schedule, ids, stream));
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_SCHED, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, stream));
     MOK_TRY(find_own_rows(schedule, stream));
     return mok_cuda_stage_end(group, MOK_EVENT_SCHEDULE, 0, stream);
 }

@@ -1,17 +1,17 @@
 /*
- * Schedule, owner side: which rows this rank has, and where each comes from (plan/rows.h, plan/schedule.h). Runs behind the SCHED barrier.
+ * Schedule, owner side: which rows this rank has, and where each comes from (plan/rows.h, plan/schedule.h).
  *
  * in   offset and list of every source, of the half n % 2 (n = control->sched): only the parts for this rank's experts are read
  * out  the arrays of struct mok_schedule_view, the same bits as the CPU backend's
  *
- *   OWN     one block: starts, counts [R, El]; rows and first row of each local expert; active experts; head
+ *   OWN     one block: waits for SCHED(n); starts, counts [R, El]; rows and first row of each local expert; active experts; head
  *   ROUTES  a thread a route: row = expert_first + mok_plan_row_in_expert; a warp a row tile: its expert, its padding
  *
  * The local experts' parts of a source's list are one run, so that its loads are coalesced. The row order is arithmetic on R counts a route.
- * When SCHED did not complete, the head stays as COUNT left it: no rows.
+ * When SCHED does not complete, the head stays as COUNT left it: no rows.
  */
-#include "cuda/hw/scope.cuh"
 #include "cuda/kernel.h"
+#include "cuda/meet.cuh"
 #include "cuda/scan.cuh"
 
 enum { ROUTE_THREADS = 256, WARP = 32 };
@@ -25,11 +25,11 @@ MOK_DEVICE const int32_t *source_ints(const struct mok_cuda_own_args *args, int3
 MOK_DEVICE void read_sources(const struct mok_cuda_own_args *args)
 {
     int32_t width = args->num_local + 1, num = args->watch.num_ranks * width;
-    for (int32_t i = (int32_t)threadIdx.x; i < num; i += MOK_CUDA_SCAN_THREADS) {
+    for (int32_t i = (int32_t)threadIdx.x; i < num; i += MOK_CUDA_ONE_BLOCK) {
         args->starts[i] = source_ints(args, i / width, args->offset_off)[args->first_expert + i % width];
     }
     __syncthreads();
-    for (int32_t i = (int32_t)threadIdx.x; i < num; i += MOK_CUDA_SCAN_THREADS) {
+    for (int32_t i = (int32_t)threadIdx.x; i < num; i += MOK_CUDA_ONE_BLOCK) {
         int32_t s = i / width, e = i % width;
         if (e < args->num_local) {
             args->counts[s * args->num_local + e] = args->starts[i + 1] - args->starts[i];
@@ -52,7 +52,7 @@ MOK_DEVICE int32_t count_rows(const struct mok_cuda_own_args *args, int32_t e)
 MOK_DEVICE int32_t lay_out_experts(const struct mok_cuda_own_args *args, int32_t *warp_sums, int32_t *padded_out)
 {
     int32_t tiles_before = 0, num_active = 0, tiles, active;
-    for (int32_t first = 0; first < args->num_local; first += MOK_CUDA_SCAN_THREADS) {
+    for (int32_t first = 0; first < args->num_local; first += MOK_CUDA_ONE_BLOCK) {
         int32_t e = first + (int32_t)threadIdx.x;
         int32_t rows = count_rows(args, e);
         int32_t before = mok_cuda_scan_block((rows + MOK_TILE_ROWS - 1) / MOK_TILE_ROWS, warp_sums, &tiles);
@@ -72,7 +72,7 @@ MOK_DEVICE int32_t lay_out_experts(const struct mok_cuda_own_args *args, int32_t
 MOK_DEVICE void list_active(const struct mok_cuda_own_args *args, int32_t num_active, int32_t *warp_sums)
 {
     int32_t active_before = 0, active;
-    for (int32_t first = 0; first < args->num_local; first += MOK_CUDA_SCAN_THREADS) {
+    for (int32_t first = 0; first < args->num_local; first += MOK_CUDA_ONE_BLOCK) {
         int32_t e = first + (int32_t)threadIdx.x;
         int is_active = e < args->num_local && args->out.expert_rows[e] > 0;
         int32_t before = active_before + mok_cuda_scan_block(is_active, warp_sums, &active);
@@ -108,10 +108,26 @@ MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, int32_t num_a
     record->bad_ids = control->bad_ids;
 }
 
-extern "C" __global__ void __launch_bounds__(MOK_CUDA_SCAN_THREADS) own_rows(const __grid_constant__ struct mok_cuda_own_args args)
+/* SCHED(n). 1 = every source has published. */
+MOK_DEVICE int wait_for_sources(const struct mok_cuda_own_args *args)
+{
+    struct mok_cuda_control *control = args->watch.control;
+    uint32_t n = control->sched + 1;
+    int ok = mok_cuda_may_meet(&args->watch, n, MOK_SITE_SCHED_BARRIER) &&
+             mok_cuda_wait_for_ranks(&args->watch, args->sched_off, n, MOK_SITE_SCHED_BARRIER);
+    ok = __syncthreads_and(ok);
+    if (threadIdx.x == 0) {
+        control->sched_ok = ok ? 1 : 0;
+        control->sched = ok ? n : n - 1;
+    }
+    __syncthreads();
+    return ok;
+}
+
+extern "C" __global__ void __launch_bounds__(MOK_CUDA_ONE_BLOCK) own_rows(const __grid_constant__ struct mok_cuda_own_args args)
 {
     __shared__ int32_t warp_sums[MOK_SCAN_WARPS];
-    if (args.watch.control->sched_ok == 0) {
+    if (!wait_for_sources(&args)) {
         if (threadIdx.x == 0) {
             args.source_from[args.watch.num_ranks] = 0;
         }
@@ -195,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_THREADS) find_routes(const __
 
 struct mok_cuda_kernel mok_cuda_own_kernel(void)
 {
-    struct mok_cuda_kernel kernel = {(const void *)own_rows, MOK_CUDA_SCAN_THREADS, sizeof(struct mok_cuda_own_args)};
+    struct mok_cuda_kernel kernel = {(const void *)own_rows, MOK_CUDA_ONE_BLOCK, sizeof(struct mok_cuda_own_args)};
     return kernel;
 }
 

@@ -1,9 +1,10 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [NAME]         NAME: only cases whose name contains it
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [NAME]         NAME: only cases whose name contains it; MS: both limits of every group
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/object.h"
@@ -30,11 +31,10 @@ static void print_failure(const struct mok_case_result *result)
     }
 }
 
-static void run_case(const struct mok_ref_case *recipe, int is_poisoned)
+static void run_case(const struct mok_ref_case *recipe, const struct mok_case_where *where)
 {
-    struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .poison = is_poisoned ? poison : NULL};
     struct mok_case_result result;
-    mok_case_run(recipe, &where, &result);
+    mok_case_run(recipe, where, &result);
     if (mok_case_skipped(&result)) {
         gpu_skip("%s: %s", recipe->name, result.message);
         return;
@@ -50,13 +50,16 @@ static void run_case(const struct mok_ref_case *recipe, int is_poisoned)
 
 int main(int argc, char **argv)
 {
+    struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .poison = poison};
     const char *name = NULL;
-    int with_slow = 0, is_poisoned = 1;
+    int with_slow = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slow") == 0) {
             with_slow = 1;
         } else if (strcmp(argv[i], "--no-poison") == 0) {
-            is_poisoned = 0;
+            where.poison = NULL;
+        } else if (strcmp(argv[i], "--timeout") == 0 && i + 1 < argc) {
+            where.peer_timeout_ms = where.local_timeout_ms = atoi(argv[++i]);
         } else {
             name = argv[i];
         }
@@ -68,7 +71,7 @@ int main(int argc, char **argv)
     for (int c = 0; c < mok_ref_case_count(); c++) {
         const struct mok_ref_case *recipe = mok_ref_case_get(c);
         if ((name == NULL || strstr(recipe->name, name) != NULL) && (with_slow || !recipe->slow)) {
-            run_case(recipe, is_poisoned);
+            run_case(recipe, &where);
         }
     }
     return gpu_finish();
