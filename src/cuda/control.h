@@ -19,9 +19,8 @@ struct mok_cuda_control {
     uint32_t sched_ok;    /* 1: the last SCHED barrier completed */
     uint32_t pass_ok;     /* 1: the last ENTRY (then EXIT) barrier completed */
     uint32_t fault_claim; /* 0 until somebody writes the fault into the record */
-    uint32_t sum_blocks;  /* blocks of the final sum that are done; back to 0 with the last. The same of COUNT and SCATTER: */
-    uint32_t count_blocks;
-    uint32_t scatter_blocks;
+    uint32_t sum_blocks;  /* blocks of the final sum that are done; back to 0 with the last */
+    uint32_t scatter_blocks; /* the same of SCATTER */
     uint64_t bad_ids;     /* over all schedules built */
     uint64_t passes_done;
     uint64_t trace_begin; /* of the stage that is being traced, ns */

@@ -13,7 +13,7 @@
 #include "plan/schedule.h"
 
 enum mok_cuda_kernel_id {
-    MOK_CUDA_COUNT,   /* own routes by expert, block by block; offsets of experts and blocks */
+    MOK_CUDA_COUNT,   /* own routes by expert, block by block */
     MOK_CUDA_SCATTER, /* own routes sorted by expert, stable; SCHED arrives */
     MOK_CUDA_OWN,     /* SCHED waits; counts of the rows this rank owns */
     MOK_CUDA_ROUTES,  /* where each row comes from */
@@ -31,7 +31,7 @@ enum mok_cuda_kernel_id {
 enum {
     MOK_CUDA_ONE_BLOCK = 1024, /* threads of kernels that are one block, at most */
     MOK_CUDA_MAX_SHARED = 200 * 1024,
-    MOK_CUDA_MAX_EXPERTS = MOK_CUDA_MAX_SHARED / 4 /* a histogram fits in shared memory */
+    MOK_CUDA_MAX_EXPERTS = MOK_CUDA_MAX_SHARED / 4 / 3 /* three histograms fit in shared memory */
 };
 
 /* Arrays of struct mok_schedule_view, writable. */
@@ -54,11 +54,11 @@ struct mok_cuda_sort_args {
     const int32_t *ids;             /* [T, K], in */
     struct mok_schedule_head *head; /* zeroed by COUNT */
     int32_t *clean_ids;             /* [T, K], out of COUNT: bad ids made -1; in of SCATTER */
-    int32_t *histogram;             /* [num_blocks, E] out of COUNT: first the block's routes, then its first place within the expert */
+    int32_t *histogram;             /* [num_blocks, E] out of COUNT */
     int32_t *block_bad;             /* [num_blocks] bad ids, out of COUNT */
     char *region;                   /* own region */
     int64_t sched_off;              /* uint32 [R] in every region */
-    int64_t offset_off[2];          /* int32 [E + 2], out of COUNT, by parity of the build */
+    int64_t offset_off[2];          /* int32 [E + 2], out of SCATTER, by parity of the build */
     int64_t list_off[2];            /* int32 [T * K], out of SCATTER */
     int64_t num_routes;             /* T * K */
     int64_t chunk;
@@ -72,7 +72,7 @@ struct mok_cuda_own_args {
     struct mok_cuda_schedule_arrays out;
     int32_t *starts;      /* [R, El + 1] first place of each local expert in the list of each source; out of OWN */
     int32_t *counts;      /* [R, El] out of OWN */
-    int64_t *source_from; /* [R + 1] routes of the sources before; out of OWN */
+    int32_t *source_from; /* [R + 1] routes of the sources before; out of OWN */
     int64_t sched_off;
     int64_t offset_off[2];
     int64_t list_off[2];
@@ -80,6 +80,7 @@ struct mok_cuda_own_args {
     int32_t first_expert;
     int32_t num_local;
     int32_t num_tokens;
+    int32_t stages_tables; /* 1: ROUTES copies starts, counts and source_from to shared memory first */
 };
 
 /* BARRIER. Thread s minds rank s. */

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "cuda/device.h"
+#include "cuda/fused.h"
 
 enum {
     ALIGN = 256,
@@ -68,7 +69,7 @@ static void plan_other(const struct mok_pass_setup *setup, struct mok_cuda_layou
     layout->base = take(&cursor, num_ranks * (int64_t)sizeof(char *));
     layout->starts = take(&cursor, num_ranks * (num_local + 1) * 4);
     layout->counts = take(&cursor, num_ranks * num_local * 4);
-    layout->source_from = take(&cursor, (num_ranks + 1) * 8);
+    layout->source_from = take(&cursor, (num_ranks + 1) * 4);
     layout->histogram = take(&cursor, MOK_CUDA_MAX_SORT_BLOCKS * (int64_t)dims->num_experts * 4);
     layout->block_bad = take(&cursor, MOK_CUDA_MAX_SORT_BLOCKS * 4);
     layout->shared_h = take(&cursor, tokens * 2 * dims->shared_inter);
@@ -80,6 +81,7 @@ static void plan_other(const struct mok_pass_setup *setup, struct mok_cuda_layou
     layout->zeros = take(&cursor, mok_ceil_div(tokens, MOK_TILE_ROWS) * 4);
     layout->carry[0] = take(&cursor, carry);
     layout->carry[1] = take(&cursor, carry);
+    layout->counters = take(&cursor, mok_cuda_fused_counter_bytes(setup));
     layout->other_bytes = cursor;
 }
 
@@ -151,9 +153,6 @@ mok_status mok_cuda_choose(const mok_group_config *config, struct mok_pass_setup
     if (mok_cuda_probe() == MOK_OK) {
         MOK_TRY(mok_cuda_device_facts(config->device, &facts));
     }
-    if (config->path == MOK_PATH_FUSED) {
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "config.path is fused: the cuda backend has the staged path only");
-    }
     if (setup->dims.num_experts > MOK_CUDA_MAX_EXPERTS) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "shape.num_experts is %d: the cuda backend sorts at most %d", setup->dims.num_experts,
                              MOK_CUDA_MAX_EXPERTS);
@@ -163,11 +162,14 @@ mok_status mok_cuda_choose(const mok_group_config *config, struct mok_pass_setup
     }
     int32_t sms = facts.num_sms - config->reserve_sms;
     setup->device = facts.ordinal;
-    setup->path = MOK_PATH_STAGED;
+    setup->path = config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;
     setup->comm_workers = config->comm_workers > 0 ? (int32_t)mok_min64(config->comm_workers, sms) : sms;
     setup->compute_workers = config->compute_workers > 0 ? (int32_t)mok_min64(config->compute_workers, sms) : sms;
     uint64_t limit = facts.memory_bytes / RING_SHARE;
     choose_ring(config, setup, 0, limit, &setup->ring_forward);
     choose_ring(config, setup, 1, limit, &setup->ring_backward);
+    if (setup->path == MOK_PATH_FUSED) {
+        mok_cuda_fused_choose_ring(config, setup, &setup->ring_forward);
+    }
     return MOK_OK;
 }

@@ -15,7 +15,12 @@
 #include "pass/site.h"
 #include "trace/event.h"
 
-enum { WARP = 32, SCATTER_WARPS = 8, BARRIER_THREADS = 1024 };
+enum {
+    WARP = 32,
+    SCATTER_WARPS = 8,
+    BLOCK_TABLES = 2,            /* of SCATTER, beside those of its warps */
+    MAX_STAGED_BYTES = 48 * 1024 /* of tables that ROUTES keeps in shared memory */
+};
 
 /* ---- barrier ---------------------------------------------------------------------------------------------------------------- */
 
@@ -44,7 +49,7 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
         args.site = MOK_SITE_EXIT_BARRIER;
         break;
     }
-    int32_t threads = (int32_t)mok_min64(BARRIER_THREADS, mok_round_up(group->setup.dims.num_ranks, WARP));
+    int32_t threads = (int32_t)mok_min64(MOK_CUDA_ONE_BLOCK, mok_round_up(group->setup.dims.num_ranks, WARP));
     return mok_cuda_launch(MOK_CUDA_BARRIER, 1, threads, 0, &args, stream);
 }
 
@@ -117,7 +122,7 @@ static mok_status sort_own_routes(struct mok_pass_schedule *schedule, const int3
     int64_t num_routes = schedule->num_tokens * dims->top_k;
     int64_t blocks = mok_max64(1, mok_min64(MOK_CUDA_MAX_SORT_BLOCKS, mok_ceil_div(num_routes, MOK_CUDA_SORT_CHUNK)));
     size_t histogram = (size_t)dims->num_experts * 4;
-    int32_t warps = (int32_t)mok_max64(1, mok_min64(SCATTER_WARPS, MOK_CUDA_MAX_SHARED / (int64_t)histogram));
+    int32_t warps = (int32_t)mok_max64(1, mok_min64(SCATTER_WARPS, MOK_CUDA_MAX_SHARED / (int64_t)histogram - BLOCK_TABLES));
     struct mok_cuda_sort_args args = {
         .watch = group->watch,
         .ids = ids,
@@ -135,7 +140,7 @@ static mok_status sort_own_routes(struct mok_pass_schedule *schedule, const int3
         .num_experts = dims->num_experts,
     };
     MOK_TRY(mok_cuda_launch(MOK_CUDA_COUNT, args.num_blocks, 0, histogram, &args, stream));
-    return mok_cuda_launch(MOK_CUDA_SCATTER, args.num_blocks, warps * WARP, (size_t)warps * histogram, &args, stream);
+    return mok_cuda_launch(MOK_CUDA_SCATTER, args.num_blocks, warps * WARP, (size_t)(BLOCK_TABLES + warps) * histogram, &args, stream);
 }
 
 static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream stream)
@@ -148,7 +153,7 @@ static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream s
         .out = schedule->arrays,
         .starts = (int32_t *)(group->other + group->layout.starts),
         .counts = (int32_t *)(group->other + group->layout.counts),
-        .source_from = (int64_t *)(group->other + group->layout.source_from),
+        .source_from = (int32_t *)(group->other + group->layout.source_from),
         .sched_off = region->sched,
         .offset_off = {region->offset[0], region->offset[1]},
         .list_off = {region->list[0], region->list[1]},
@@ -157,9 +162,12 @@ static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream s
         .num_local = group->setup.num_local,
         .num_tokens = (int32_t)schedule->num_tokens,
     };
+    size_t table_bytes = ((size_t)dims->num_ranks * (2 * (size_t)group->setup.num_local + 2) + 1) * 4;
+    args.stages_tables = table_bytes <= MAX_STAGED_BYTES;
     /* About as many routes as this rank sends: the rows of other ranks here, its own elsewhere. */
     MOK_TRY(mok_cuda_launch(MOK_CUDA_OWN, 1, 0, 0, &args, stream));
-    return mok_cuda_launch(MOK_CUDA_ROUTES, mok_cuda_blocks_for(group, dims->max_tokens * dims->top_k), 0, 0, &args, stream);
+    return mok_cuda_launch(MOK_CUDA_ROUTES, mok_cuda_blocks_for(group, dims->max_tokens * dims->top_k), 0,
+                           args.stages_tables ? table_bytes : 0, &args, stream);
 }
 
 static mok_status enqueue_build(struct mok_pass_schedule *schedule, const int32_t *ids, mok_stream stream)

@@ -85,19 +85,31 @@ MOK_DEVICE void list_active(const struct mok_cuda_own_args *args, int32_t num_ac
     }
 }
 
-/* What is said once: totals, head, bad ids. One thread. */
-MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, int32_t num_active, int32_t padded)
+/* Routes of the sources before each, and all bad ids. Returns the latter, in all threads. */
+MOK_DEVICE uint32_t add_sources(const struct mok_cuda_own_args *args, int32_t *warp_sums)
+{
+    int32_t ranks = args->watch.num_ranks, done = 0, bad = 0, sum;
+    for (int32_t first = 0; first < ranks; first += MOK_CUDA_ONE_BLOCK) {
+        int32_t s = first + (int32_t)threadIdx.x;
+        const int32_t *starts = args->starts + (int64_t)s * (args->num_local + 1);
+        int32_t before = mok_cuda_scan_block(s < ranks ? starts[args->num_local] - starts[0] : 0, warp_sums, &sum);
+        if (s < ranks) {
+            args->source_from[s] = done + before;
+            bad += source_ints(args, s, args->offset_off)[args->num_experts + 1];
+        }
+        done += sum;
+    }
+    mok_cuda_scan_block(bad, warp_sums, &sum);
+    if (threadIdx.x == 0) {
+        args->source_from[ranks] = done;
+    }
+    return (uint32_t)sum;
+}
+
+/* What is said once. One thread. */
+MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, int32_t num_active, int32_t padded, uint32_t bad)
 {
     struct mok_cuda_control *control = args->watch.control;
-    uint32_t bad = 0;
-    int64_t from = 0;
-    for (int32_t s = 0; s < args->watch.num_ranks; s++) {
-        const int32_t *starts = args->starts + s * (args->num_local + 1);
-        args->source_from[s] = from;
-        from += starts[args->num_local] - starts[0];
-        bad += (uint32_t)source_ints(args, s, args->offset_off)[args->num_experts + 1];
-    }
-    args->source_from[args->watch.num_ranks] = from;
     args->out.expert_first[args->num_local] = padded;
     struct mok_schedule_head head = {padded, padded / MOK_TILE_ROWS, num_active, args->num_tokens, bad};
     *args->out.head = head;
@@ -138,24 +150,13 @@ extern "C" __global__ void __launch_bounds__(MOK_CUDA_ONE_BLOCK) own_rows(const 
     int32_t num_active = lay_out_experts(&args, warp_sums, &padded);
     __syncthreads();
     list_active(&args, num_active, warp_sums);
+    uint32_t bad = add_sources(&args, warp_sums);
     if (threadIdx.x == 0) {
-        write_totals(&args, num_active, padded);
+        write_totals(&args, num_active, padded, bad);
     }
 }
 
 /* The largest i with from[i] <= value, 0 <= i < count, from[0] <= value. Of equal ones the last: runs without elements are passed over. */
-MOK_DEVICE int32_t find_run_64(const int64_t *from, int32_t count, int64_t value)
-{
-    int32_t low = 0, high = count;
-    while (high - low > 1) {
-        int32_t middle = (low + high) / 2;
-        int below = from[middle] <= value;
-        low = below ? middle : low;
-        high = below ? high : middle;
-    }
-    return low;
-}
-
 MOK_DEVICE int32_t find_run(const int32_t *from, int32_t count, int32_t value)
 {
     int32_t low = 0, high = count;
@@ -168,15 +169,43 @@ MOK_DEVICE int32_t find_run(const int32_t *from, int32_t count, int32_t value)
     return low;
 }
 
-/* i-th of all routes for this rank, source by source. */
-MOK_DEVICE void place_route(const struct mok_cuda_own_args *args, int64_t i)
+/* What ROUTES looks up for each route, in shared memory where it fits. */
+struct tables {
+    const int32_t *starts, *counts, *source_from;
+};
+
+MOK_DEVICE void copy_table(int32_t *to, const int32_t *from, int32_t count)
 {
-    int32_t s = find_run_64(args->source_from, args->watch.num_ranks, i);
-    const int32_t *starts = args->starts + s * (args->num_local + 1);
-    int32_t at = starts[0] + (int32_t)(i - args->source_from[s]);
-    int32_t e = find_run(starts, args->num_local, at);
+    for (int32_t i = (int32_t)threadIdx.x; i < count; i += ROUTE_THREADS) {
+        to[i] = from[i];
+    }
+}
+
+MOK_DEVICE struct tables stage_tables(const struct mok_cuda_own_args *args, int32_t *shared)
+{
+    struct tables tables = {args->starts, args->counts, args->source_from};
+    int32_t ranks = args->watch.num_ranks, num_starts = ranks * (args->num_local + 1), num_counts = ranks * args->num_local;
+    if (args->stages_tables) {
+        copy_table(shared, args->starts, num_starts);
+        copy_table(shared + num_starts, args->counts, num_counts);
+        copy_table(shared + num_starts + num_counts, args->source_from, ranks + 1);
+        __syncthreads();
+        tables.starts = shared;
+        tables.counts = shared + num_starts;
+        tables.source_from = shared + num_starts + num_counts;
+    }
+    return tables;
+}
+
+/* i-th of all routes for this rank, source by source. */
+MOK_DEVICE void place_route(const struct mok_cuda_own_args *args, const struct tables *tables, int32_t i)
+{
+    int32_t s = find_run(tables->source_from, args->watch.num_ranks, i);
+    const int32_t *starts = tables->starts + s * (args->num_local + 1);
+    int32_t at = starts[0] + i - tables->source_from[s];
     struct mok_route route = {s, source_ints(args, s, args->list_off)[at]};
-    int64_t row = mok_plan_row_in_expert(args->counts + e, args->num_local, args->watch.num_ranks, args->watch.rank, s, at - starts[e]);
+    int32_t e = find_run(starts, args->num_local, at);
+    int64_t row = mok_plan_row_in_expert(tables->counts + e, args->num_local, args->watch.num_ranks, args->watch.rank, s, at - starts[e]);
     args->out.routes[args->out.expert_first[e] + row] = route;
 }
 
@@ -199,10 +228,12 @@ MOK_DEVICE void finish_tile(const struct mok_cuda_own_args *args, int32_t tile)
 
 extern "C" __global__ void __launch_bounds__(ROUTE_THREADS) find_routes(const __grid_constant__ struct mok_cuda_own_args args)
 {
+    extern __shared__ int32_t shared[];
+    struct tables tables = stage_tables(&args, shared);
     int64_t thread = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x, threads = (int64_t)gridDim.x * ROUTE_THREADS;
-    int64_t num_routes = args.source_from[args.watch.num_ranks];
+    int32_t num_routes = tables.source_from[args.watch.num_ranks];
     for (int64_t i = thread; i < num_routes; i += threads) {
-        place_route(&args, i);
+        place_route(&args, &tables, (int32_t)i);
     }
     for (int64_t tile = thread / WARP; tile < args.out.head->num_tiles; tile += threads / WARP) {
         finish_tile(&args, (int32_t)tile);
