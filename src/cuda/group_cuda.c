@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "cuda/device.h"
+#include "cuda/fused.h"
 #include "cuda/rank_memory.h"
 #include "pass/site.h"
 
@@ -212,7 +213,8 @@ static mok_status fill_group(struct mok_pass_group *group)
     MOK_TRY(fill_constants(group));
     MOK_TRY(make_saved(group));
     MOK_TRY(mok_cuda_load_kernels());
-    return mok_cuda_gemm_prepare();
+    MOK_TRY(mok_cuda_gemm_prepare());
+    return mok_cuda_fused_prepare();
 }
 
 /* Frees all that there is. */

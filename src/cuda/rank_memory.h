@@ -39,6 +39,7 @@ struct mok_cuda_layout {
     int64_t ones;   /* fp32 [T_max] weights of the shared expert where there are none */
     int64_t zeros;  /* int32 [token tiles] tile_expert, expert_first of the shared expert */
     int64_t carry[2]; /* fp32 [3, I, H] of an expert that spans windows, bf16 gradients */
+    int64_t counters; /* fused path: state and counters of a pass (plan/ring.h) */
     int64_t other_bytes;
     int32_t dw_tiles, shared_dw_tiles;
     int32_t shared_remade; /* the shared expert's g, u are made again: where nothing is kept, they are not either */
@@ -80,6 +81,7 @@ struct mok_pass_group {
     int32_t ranks_here; /* ranks of the group on this GPU */
     int32_t move_ctas;  /* SMs of this rank for moving rows and sums */
     int32_t gemm_ctas;  /* and for GEMMs */
+    int32_t fused_apart; /* fused path: 1 = communication CTAs multiply nothing; for measurements */
 
     char *ring, *saved_block, *other;
     struct mok_cuda_control *control;

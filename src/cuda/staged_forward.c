@@ -1,6 +1,7 @@
 /*
  * A forward pass of the staged path. See staged.h.
  */
+#include "cuda/fused.h"
 #include "cuda/staged.h"
 
 #include "base/status.h"
@@ -101,11 +102,16 @@ static mok_status enqueue_forward(struct mok_staged *pass, const struct mok_pass
     char *own = group->peer->base[group->setup.dims.rank];
     struct mok_window window = {0, 0, 0, 0};
     MOK_TRY(mok_cuda_publish(pass, forward->x, pass->saved == NULL ? own + group->setup.region.rows : pass->saved->own_x, NULL));
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
-    MOK_TRY(forward_shared(pass, forward->x));
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));
-    while (mok_cuda_next_window(pass, &window)) {
-        MOK_TRY(forward_window(pass, &window));
+    if (group->setup.path == MOK_PATH_FUSED) {
+        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
+        MOK_TRY(mok_cuda_fused_forward(pass, forward->x));
+    } else {
+        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
+        MOK_TRY(forward_shared(pass, forward->x));
+        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));
+        while (mok_cuda_next_window(pass, &window)) {
+            MOK_TRY(forward_window(pass, &window));
+        }
     }
     MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
     return sum_y(pass, forward);

@@ -1,0 +1,66 @@
+/*
+ * The walk of a forward pass as clusters of CTAs take it: in units of `span` neighbouring row tiles of one column tile, a row tile for each CTA.
+ *
+ * A unit never reaches over the end of a minibatch (or of the tokens), where its last places stay empty. So all its tasks belong to one block of
+ * plan/walk.h, none of them waits for another, and what holds for tasks there holds for units: every wait of a unit is satisfied by communication
+ * steps and by units below it. Host and device; the host tests run it.
+ */
+#ifndef MOK_CUDA_FUSED_WALK_H
+#define MOK_CUDA_FUSED_WALK_H
+
+#include "plan/walk.h"
+
+struct mok_fused_walk {
+    struct mok_walk tiles; /* the pass, task by task */
+    struct mok_walk units; /* the same, with a unit where a row tile was */
+    int32_t span;          /* row tiles of a unit */
+};
+
+/* tiles: given fields filled, for a forward pass; span set. */
+MOK_HD void mok_fused_walk_init(struct mok_fused_walk *walk)
+{
+    struct mok_walk *tiles = &walk->tiles, *units = &walk->units;
+    mok_walk_init(tiles);
+    *units = *tiles;
+    units->mb_tiles = (int32_t)mok_ceil_div(tiles->mb_tiles, walk->span);
+    units->num_tiles = 0;
+    if (tiles->num_minibatches > 0) {
+        int32_t last = tiles->num_minibatches - 1;
+        units->num_tiles = last * units->mb_tiles + (int32_t)mok_ceil_div(mok_walk_minibatch_tiles(tiles, last), walk->span);
+    }
+    units->token_tiles = (int32_t)mok_ceil_div(tiles->token_tiles, walk->span);
+    units->row_group = (int32_t)mok_ceil_div(tiles->row_group, walk->span);
+    units->num_shared = (int64_t)units->token_tiles * (units->shared_first + units->shared_second);
+}
+
+/* First row tile of the unit that `unit` (a task of walk->units) is, and the end of the block it must not reach over. */
+MOK_HD int32_t mok_fused_unit_first(const struct mok_fused_walk *walk, const struct mok_task *unit, int32_t *end_out)
+{
+    if (unit->kind == MOK_TASK_SHARED_GATE_UP || unit->kind == MOK_TASK_SHARED_DOWN) {
+        *end_out = walk->tiles.token_tiles;
+        return unit->row_tile * walk->span;
+    }
+    int32_t first = unit->minibatch * walk->tiles.mb_tiles;
+    *end_out = first + mok_walk_minibatch_tiles(&walk->tiles, unit->minibatch);
+    return first + (unit->row_tile - unit->minibatch * walk->units.mb_tiles) * walk->span;
+}
+
+/*
+ * Task of place `place` of unit `idx`. Returns 1 when there is one; 0 when the place is empty: then the task names the expert of the unit's last real
+ * tile, or kind MOK_TASK_NONE past the end of the list.
+ */
+MOK_HD int mok_fused_unit_task(const struct mok_fused_walk *walk, int64_t idx, int32_t place, struct mok_task *task_out)
+{
+    int32_t end;
+    *task_out = mok_walk_task(&walk->units, idx);
+    if (task_out->kind == MOK_TASK_NONE) {
+        return 0;
+    }
+    task_out->row_tile = mok_fused_unit_first(walk, task_out, &end) + place;
+    if (task_out->kind == MOK_TASK_GATE_UP || task_out->kind == MOK_TASK_DOWN) {
+        task_out->expert = walk->tiles.schedule.tile_expert[mok_min64(task_out->row_tile, end - 1)];
+    }
+    return task_out->row_tile < end;
+}
+
+#endif
