@@ -12,36 +12,36 @@
 
 #include "cuda/gemm.h"
 
-#define LADDER_CUDA(call)                                                                                                \
-    do {                                                                                                                 \
-        cudaError_t ladder_error_ = (call);                                                                              \
-        if (ladder_error_ != cudaSuccess) {                                                                              \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(ladder_error_));            \
-            exit(3);                                                                                                     \
-        }                                                                                                                \
+#define LADDER_CUDA(call)                                                                                                                  \
+    do {                                                                                                                                   \
+        cudaError_t ladder_error_ = (call);                                                                                                \
+        if (ladder_error_ != cudaSuccess) {                                                                                                \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(ladder_error_));                              \
+            exit(3);                                                                                                                       \
+        }                                                                                                                                  \
     } while (0)
 
-#define LADDER_MOK(call)                                                                                                 \
-    do {                                                                                                                 \
-        mok_status ladder_status_ = (call);                                                                              \
-        if (ladder_status_ != MOK_OK) {                                                                                  \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, mok_last_error());                             \
-            exit(3);                                                                                                     \
-        }                                                                                                                \
+#define LADDER_MOK(call)                                                                                                                   \
+    do {                                                                                                                                   \
+        mok_status ladder_status_ = (call);                                                                                                \
+        if (ladder_status_ != MOK_OK) {                                                                                                    \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, mok_last_error());                                               \
+            exit(3);                                                                                                                       \
+        }                                                                                                                                  \
     } while (0)
 
 /* A layer's share of one GPU with every operand of the seven GEMMs. */
 struct ladder_problem {
     int32_t num_experts, hidden, inter;
     int32_t num_tiles;
-    int64_t real_rows;   /* without padding */
-    int64_t buffer_rows; /* with padding, and some tiles that the schedule does not use */
-    int32_t *counts;     /* host [El] real rows */
-    int32_t *first;      /* host [El] */
+    int64_t real_rows;         /* without padding */
+    int64_t buffer_rows;       /* with padding, and some tiles that the schedule does not use */
+    int32_t *counts;           /* host [El] real rows */
+    int32_t *first;            /* host [El] */
     struct mok_gemm_rows rows; /* device tables */
     mok_activation activation;
     mok_matrices gate, up, down;
-    uint16_t *x, *h, *g, *u, *y;               /* x, dy: random; rows made zero in the padding up to 64 */
+    uint16_t *x, *h, *g, *u, *y; /* x, dy: random; rows made zero in the padding up to 64 */
     uint16_t *dy, *dg, *du, *wh, *dx;
     float *w, *dw_partial;
     mok_matrices grad_gate, grad_up, grad_down; /* fp32 or bf16, with gaps between rows when `gaps` */
@@ -92,8 +92,8 @@ struct ladder_operand {
 
 /* For each real row r of expert e and column c: sum[r * cols + c] (+)= sum over k < depth of a(r, k) b_e(c, k), in double; size likewise of
  * the absolute values. */
-void ladder_product(const struct ladder_problem *problem, struct ladder_operand a, struct ladder_operand b, int32_t cols, int32_t depth, int add,
-                    double *sum, double *size);
+void ladder_product(const struct ladder_problem *problem, struct ladder_operand a, struct ladder_operand b, int32_t cols, int32_t depth,
+                    int add, double *sum, double *size);
 
 /* bf16 got[r, c] of real rows within half an ulp of sum[r, c] and size * 2^-17; other rows of the buffer still poisoned. */
 void ladder_check_product(const struct ladder_problem *problem, const char *what, const uint16_t *got, int32_t cols, const double *sum,
@@ -101,10 +101,10 @@ void ladder_check_product(const struct ladder_problem *problem, const char *what
 /* h against g and u; dg, du, wh, dw partials against dh (sum, size), g, u, h and w. */
 void ladder_check_activation(const struct ladder_problem *problem, const char *what);
 void ladder_check_dgrad(const struct ladder_problem *problem, const char *what, const double *sum, const double *size, int32_t tile_cols);
-/* One gradient matrix of all experts against the sum over rows of a^T b, started from `before` (the region of problem->grads before the launch) in add
- * mode. Marks the elements of the matrix in seen [bytes of the region]. */
-void ladder_check_wgrad(const struct ladder_problem *problem, const char *what, const mok_matrices *grad, int32_t out, int32_t in, const uint16_t *a,
-                        const uint16_t *b, int add, const void *before, uint8_t *seen);
+/* One gradient matrix of all experts against the sum over rows of a^T b, started from `before` (the region of problem->grads before the
+ * launch) in add mode. Marks the elements of the matrix in seen [bytes of the region]. */
+void ladder_check_wgrad(const struct ladder_problem *problem, const char *what, const mok_matrices *grad, int32_t out, int32_t in,
+                        const uint16_t *a, const uint16_t *b, int add, const void *before, uint8_t *seen);
 /* Bytes that are not marked are as before. */
 void ladder_check_unseen(const char *what, const void *before, const void *after, const uint8_t *seen, int64_t bytes);
 /* The same bits in both. */

@@ -104,8 +104,8 @@ static void make_tables(struct ladder_problem *p, const int32_t *counts)
 }
 
 /* Places three matrices per expert in one region; returns its length in elements. */
-static int64_t place_ffn(const struct ladder_problem *p, const struct ladder_layout *layout, mok_matrices *gate, mok_matrices *up, mok_matrices *down,
-                         int64_t *up_off, int64_t *down_off)
+static int64_t place_ffn(const struct ladder_problem *p, const struct ladder_layout *layout, mok_matrices *gate, mok_matrices *up,
+                         mok_matrices *down, int64_t *up_off, int64_t *down_off)
 {
     int64_t gap = layout->gaps ? 24 : 0;
     int64_t row = p->hidden + gap;
@@ -166,8 +166,24 @@ void ladder_problem_create(struct ladder_problem *p, int32_t num_experts, const 
 
 void ladder_problem_destroy(struct ladder_problem *p)
 {
-    void *all[] = {p->weights, p->grads, p->x, p->y, p->dy, p->dx, p->h, p->g, p->u, p->dg, p->du, p->wh, p->w, p->dw_partial,
-                   (void *)p->rows.num_tiles, (void *)p->rows.tile_expert, (void *)p->rows.expert_first, (void *)p->rows.expert_rows};
+    void *all[] = {p->weights,
+                   p->grads,
+                   p->x,
+                   p->y,
+                   p->dy,
+                   p->dx,
+                   p->h,
+                   p->g,
+                   p->u,
+                   p->dg,
+                   p->du,
+                   p->wh,
+                   p->w,
+                   p->dw_partial,
+                   (void *)p->rows.num_tiles,
+                   (void *)p->rows.tile_expert,
+                   (void *)p->rows.expert_first,
+                   (void *)p->rows.expert_rows};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         LADDER_CUDA(cudaFree(all[i]));
     }

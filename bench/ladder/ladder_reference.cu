@@ -1,6 +1,6 @@
 /*
- * The plain reference: one thread per element, sums in double, no tiles. Tolerances: half a bf16 ulp of the value (2^-8 of it at most), plus 2^-17 of the
- * sum of absolute products for fp32 accumulation. Every element is checked; the worst one is named by its row.
+ * The plain reference: one thread per element, sums in double, no tiles. Tolerances: half a bf16 ulp of the value (2^-8 of it at most),
+ * plus 2^-17 of the sum of absolute products for fp32 accumulation. Every element is checked; the worst one is named by its row.
  */
 #include <string.h>
 
@@ -29,7 +29,8 @@ static __device__ int32_t expert_of(const struct mok_gemm_rows *rows, int64_t ro
 
 static __device__ void note(struct ladder_report *report, double error, double tolerance, int64_t row)
 {
-    float ratio = error <= tolerance ? (float)(error / (tolerance > 0 ? tolerance : 1)) : (tolerance > 0 ? (float)(error / tolerance) : 1e30f);
+    float ratio =
+        error <= tolerance ? (float)(error / (tolerance > 0 ? tolerance : 1)) : (tolerance > 0 ? (float)(error / tolerance) : 1e30f);
     if (!(error <= tolerance)) {
         ratio = ratio > 1.0f && ratio < 1e30f ? ratio : 1e30f;
         atomicAdd(&report->bad, 1ull);
@@ -68,8 +69,8 @@ static void close_report(const char *what, const struct ladder_report *report)
     }
 }
 
-static __global__ void product_kernel(struct mok_gemm_rows rows, struct ladder_operand a, struct ladder_operand b, int32_t cols, int32_t depth, int add,
-                                      double *sum, double *size)
+static __global__ void product_kernel(struct mok_gemm_rows rows, struct ladder_operand a, struct ladder_operand b, int32_t cols,
+                                      int32_t depth, int add, double *sum, double *size)
 {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     int64_t row = i / cols, col = i % cols;
@@ -88,16 +89,16 @@ static __global__ void product_kernel(struct mok_gemm_rows rows, struct ladder_o
     size[i] = z;
 }
 
-void ladder_product(const struct ladder_problem *p, struct ladder_operand a, struct ladder_operand b, int32_t cols, int32_t depth, int add, double *sum,
-                    double *size)
+void ladder_product(const struct ladder_problem *p, struct ladder_operand a, struct ladder_operand b, int32_t cols, int32_t depth, int add,
+                    double *sum, double *size)
 {
     int64_t count = (int64_t)p->num_tiles * 128 * cols;
     product_kernel<<<(unsigned)((count + 255) / 256 + 1), 256>>>(p->rows, a, b, cols, depth, add, sum, size);
     LADDER_CUDA(cudaGetLastError());
 }
 
-static __global__ void check_product_kernel(struct mok_gemm_rows rows, int64_t all_rows, const uint16_t *got, int32_t cols, const double *sum,
-                                            const double *size, struct ladder_report *report)
+static __global__ void check_product_kernel(struct mok_gemm_rows rows, int64_t all_rows, const uint16_t *got, int32_t cols,
+                                            const double *sum, const double *size, struct ladder_report *report)
 {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     int64_t row = i / cols;
@@ -111,7 +112,8 @@ static __global__ void check_product_kernel(struct mok_gemm_rows rows, int64_t a
     }
 }
 
-void ladder_check_product(const struct ladder_problem *p, const char *what, const uint16_t *got, int32_t cols, const double *sum, const double *size)
+void ladder_check_product(const struct ladder_problem *p, const char *what, const uint16_t *got, int32_t cols, const double *sum,
+                          const double *size)
 {
     struct ladder_report *report = open_report();
     int64_t count = p->buffer_rows * cols;
@@ -135,8 +137,8 @@ static __device__ struct derived derive(mok_activation act, double g, double u)
     return d;
 }
 
-static __global__ void check_activation_kernel(struct mok_gemm_rows rows, int64_t all_rows, mok_activation act, int32_t cols, const uint16_t *g,
-                                               const uint16_t *u, const uint16_t *h, struct ladder_report *report)
+static __global__ void check_activation_kernel(struct mok_gemm_rows rows, int64_t all_rows, mok_activation act, int32_t cols,
+                                               const uint16_t *g, const uint16_t *u, const uint16_t *h, struct ladder_report *report)
 {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     int64_t row = i / cols;
@@ -155,7 +157,8 @@ void ladder_check_activation(const struct ladder_problem *p, const char *what)
 {
     struct ladder_report *report = open_report();
     int64_t count = p->buffer_rows * p->inter;
-    check_activation_kernel<<<(unsigned)((count + 255) / 256), 256>>>(p->rows, p->buffer_rows, p->activation, p->inter, p->g, p->u, p->h, report);
+    check_activation_kernel<<<(unsigned)((count + 255) / 256), 256>>>(p->rows, p->buffer_rows, p->activation, p->inter, p->g, p->u, p->h,
+                                                                      report);
     close_report(what, report);
 }
 
@@ -186,8 +189,10 @@ static __global__ void check_dgrad_kernel(struct ladder_problem p, const double 
             }
             struct derived d = derive(p.activation, value(p.g[i]), value(p.u[i]));
             double w = (double)p.w[row], h = value(p.h[i]);
-            note(report, fabs(value(p.dg[i]) - w * sum[i] * d.by_g), fabs(w * d.by_g) * (fabs(sum[i]) * 0x1p-8 * 1.02 + size[i] * 0x1p-17) + 1e-37, row);
-            note(report, fabs(value(p.du[i]) - w * sum[i] * d.by_u), fabs(w * d.by_u) * (fabs(sum[i]) * 0x1p-8 * 1.02 + size[i] * 0x1p-17) + 1e-37, row);
+            note(report, fabs(value(p.dg[i]) - w * sum[i] * d.by_g),
+                 fabs(w * d.by_g) * (fabs(sum[i]) * 0x1p-8 * 1.02 + size[i] * 0x1p-17) + 1e-37, row);
+            note(report, fabs(value(p.du[i]) - w * sum[i] * d.by_u),
+                 fabs(w * d.by_u) * (fabs(sum[i]) * 0x1p-8 * 1.02 + size[i] * 0x1p-17) + 1e-37, row);
             note(report, p.wh[i] == round_bf16(__fmul_rn(p.w[row], (float)h)) ? 0 : 1, 0, row);
             dw += sum[i] * h;
             slack += size[i] * fabs(h) * 0x1p-17;
@@ -207,8 +212,8 @@ void ladder_check_dgrad(const struct ladder_problem *p, const char *what, const 
     close_report(what, report);
 }
 
-static __global__ void check_wgrad_kernel(struct ladder_problem p, mok_matrices grad, int32_t out, int32_t in, const uint16_t *a, const uint16_t *b,
-                                          int add, const uint8_t *before, uint8_t *seen, struct ladder_report *report)
+static __global__ void check_wgrad_kernel(struct ladder_problem p, mok_matrices grad, int32_t out, int32_t in, const uint16_t *a,
+                                          const uint16_t *b, int add, const uint8_t *before, uint8_t *seen, struct ladder_report *report)
 {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     int32_t e = blockIdx.y, row = (int32_t)(i / in), col = (int32_t)(i % in);
@@ -234,8 +239,8 @@ static __global__ void check_wgrad_kernel(struct ladder_problem p, mok_matrices 
     note(report, fabs(got - sum), tolerance, row);
 }
 
-void ladder_check_wgrad(const struct ladder_problem *p, const char *what, const mok_matrices *grad, int32_t out, int32_t in, const uint16_t *a,
-                        const uint16_t *b, int add, const void *before, uint8_t *seen)
+void ladder_check_wgrad(const struct ladder_problem *p, const char *what, const mok_matrices *grad, int32_t out, int32_t in,
+                        const uint16_t *a, const uint16_t *b, int add, const void *before, uint8_t *seen)
 {
     struct ladder_report *report = open_report();
     dim3 grid((unsigned)(((int64_t)out * in + 255) / 256), (unsigned)p->num_experts);
@@ -243,7 +248,8 @@ void ladder_check_wgrad(const struct ladder_problem *p, const char *what, const 
     close_report(what, report);
 }
 
-static __global__ void check_bytes_kernel(const uint8_t *a, const uint8_t *b, const uint8_t *seen, int64_t bytes, struct ladder_report *report)
+static __global__ void check_bytes_kernel(const uint8_t *a, const uint8_t *b, const uint8_t *seen, int64_t bytes,
+                                          struct ladder_report *report)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < bytes; i += (int64_t)gridDim.x * blockDim.x) {
         if ((!seen || !seen[i]) && a[i] != b[i]) {

@@ -1,6 +1,6 @@
 /*
- * Times of the seven GEMMs, each run beside one dense cuBLAS call of the same M, N, K: mok, dense, mok, dense, ..., events around each. Operands are
- * normal random values and larger than L2. Share = median over the pairs of dense time / mok time; TFLOP/s on real rows.
+ * Times of the seven GEMMs, each run beside one dense cuBLAS call of the same M, N, K: mok, dense, mok, dense, ..., events around each.
+ * Operands are normal random values and larger than L2. Share = median over the pairs of dense time / mok time; TFLOP/s on real rows.
  */
 #include <cublas_v2.h>
 #include <math.h>
@@ -16,14 +16,15 @@ struct speed_shape {
 };
 
 static const struct speed_shape shapes[] = {
-    {"kimi-k2/slice", 6, 10900, 7168, 2048},   {"deepseek-v4-pro/slice", 6, 8200, 7168, 3072}, {"glm-5.2/slice", 4, 16400, 6144, 2048},
-    {"qwen3.5-397b/slice", 8, 10200, 4096, 1024}, {"qwen3-30b", 64, 1024, 2048, 768},          {"mixtral-8x7b", 4, 4100, 4096, 14336},
+    {"kimi-k2/slice", 6, 10900, 7168, 2048}, {"deepseek-v4-pro/slice", 6, 8200, 7168, 3072},
+    {"glm-5.2/slice", 4, 16400, 6144, 2048}, {"qwen3.5-397b/slice", 8, 10200, 4096, 1024},
+    {"qwen3-30b", 64, 1024, 2048, 768},      {"mixtral-8x7b", 4, 4100, 4096, 14336},
     {"kimi-k2/full", 192, 341, 7168, 2048},
 };
 
 enum job { GATE_UP, GATE_UP_KEEP, DOWN, DGRAD_DOWN, DGRAD_GATE_UP, WGRAD_GATE_UP, WGRAD_DOWN, WGRAD_DOWN_OVERWRITE };
 
-static const char *const job_names[NUM_JOBS] = {"gate_up",       "gate_up+keep", "down",       "dgrad_down",
+static const char *const job_names[NUM_JOBS] = {"gate_up",       "gate_up+keep",  "down",       "dgrad_down",
                                                 "dgrad_gate_up", "wgrad_gate_up", "wgrad_down", "wgrad_down_overwrite"};
 
 /* Dense operands: a [rows, wide], b [wide * wide'], c. */
@@ -76,28 +77,43 @@ static void dense_rows(struct dense *d, int64_t m, int32_t n, int32_t k, int tra
 {
     const float one = 1, zero = 0;
     check_cublas(cublasGemmEx(d->handle, transposed ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N, n, (int)m, k, &one, d->b, CUDA_R_16BF,
-                              transposed ? n : k, d->a, CUDA_R_16BF, k, &zero, d->c, CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+                              transposed ? n : k, d->a, CUDA_R_16BF, k, &zero, d->c, CUDA_R_16BF, n, CUBLAS_COMPUTE_32F,
+                              CUBLAS_GEMM_DEFAULT));
 }
 
 /* grad[out, in] (+)= a[rows, out]^T c[rows, in], fp32. */
 static void dense_wgrad(struct dense *d, int64_t rows, int32_t out, int32_t in, float beta)
 {
     const float one = 1;
-    check_cublas(cublasGemmEx(d->handle, CUBLAS_OP_N, CUBLAS_OP_T, in, out, (int)rows, &one, d->c, CUDA_R_16BF, in, d->a, CUDA_R_16BF, out, &beta,
-                              d->grad, CUDA_R_32F, in, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    check_cublas(cublasGemmEx(d->handle, CUBLAS_OP_N, CUBLAS_OP_T, in, out, (int)rows, &one, d->c, CUDA_R_16BF, in, d->a, CUDA_R_16BF, out,
+                              &beta, d->grad, CUDA_R_32F, in, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 static void run_dense(enum job job, struct dense *d, const struct ladder_problem *p)
 {
     switch (job) {
     case GATE_UP:
-    case GATE_UP_KEEP: dense_rows(d, p->real_rows, 2 * p->inter, p->hidden, 0); break;
-    case DOWN: dense_rows(d, p->real_rows, p->hidden, p->inter, 0); break;
-    case DGRAD_DOWN: dense_rows(d, p->real_rows, p->inter, p->hidden, 1); break;
-    case DGRAD_GATE_UP: dense_rows(d, p->real_rows, p->hidden, 2 * p->inter, 1); break;
-    case WGRAD_GATE_UP: dense_wgrad(d, p->real_rows, 2 * p->inter, p->hidden, 1); break;
-    case WGRAD_DOWN: dense_wgrad(d, p->real_rows, p->hidden, p->inter, 1); break;
-    case WGRAD_DOWN_OVERWRITE: dense_wgrad(d, p->real_rows, p->hidden, p->inter, 0); break;
+    case GATE_UP_KEEP:
+        dense_rows(d, p->real_rows, 2 * p->inter, p->hidden, 0);
+        break;
+    case DOWN:
+        dense_rows(d, p->real_rows, p->hidden, p->inter, 0);
+        break;
+    case DGRAD_DOWN:
+        dense_rows(d, p->real_rows, p->inter, p->hidden, 1);
+        break;
+    case DGRAD_GATE_UP:
+        dense_rows(d, p->real_rows, p->hidden, 2 * p->inter, 1);
+        break;
+    case WGRAD_GATE_UP:
+        dense_wgrad(d, p->real_rows, 2 * p->inter, p->hidden, 1);
+        break;
+    case WGRAD_DOWN:
+        dense_wgrad(d, p->real_rows, p->hidden, p->inter, 1);
+        break;
+    case WGRAD_DOWN_OVERWRITE:
+        dense_wgrad(d, p->real_rows, p->hidden, p->inter, 0);
+        break;
     }
 }
 
@@ -115,13 +131,25 @@ static void run_mok(enum job job, const struct ladder_problem *p)
     dgrad_gate_up.launch.row_group = wgrad_gate_up.launch.row_group = wgrad_down.launch.row_group = row_group;
     switch (job) {
     case GATE_UP:
-    case GATE_UP_KEEP: LADDER_MOK(mok_cuda_gate_up_launch(&gate_up, NULL)); break;
-    case DOWN: LADDER_MOK(mok_cuda_down_launch(&down, NULL)); break;
-    case DGRAD_DOWN: LADDER_MOK(mok_cuda_dgrad_down_launch(&dgrad_down, NULL)); break;
-    case DGRAD_GATE_UP: LADDER_MOK(mok_cuda_dgrad_gate_up_launch(&dgrad_gate_up, NULL)); break;
-    case WGRAD_GATE_UP: LADDER_MOK(mok_cuda_wgrad_launch(&wgrad_gate_up, NULL)); break;
+    case GATE_UP_KEEP:
+        LADDER_MOK(mok_cuda_gate_up_launch(&gate_up, NULL));
+        break;
+    case DOWN:
+        LADDER_MOK(mok_cuda_down_launch(&down, NULL));
+        break;
+    case DGRAD_DOWN:
+        LADDER_MOK(mok_cuda_dgrad_down_launch(&dgrad_down, NULL));
+        break;
+    case DGRAD_GATE_UP:
+        LADDER_MOK(mok_cuda_dgrad_gate_up_launch(&dgrad_gate_up, NULL));
+        break;
+    case WGRAD_GATE_UP:
+        LADDER_MOK(mok_cuda_wgrad_launch(&wgrad_gate_up, NULL));
+        break;
     case WGRAD_DOWN:
-    case WGRAD_DOWN_OVERWRITE: LADDER_MOK(mok_cuda_wgrad_launch(&wgrad_down, NULL)); break;
+    case WGRAD_DOWN_OVERWRITE:
+        LADDER_MOK(mok_cuda_wgrad_launch(&wgrad_down, NULL));
+        break;
     }
 }
 
@@ -168,17 +196,20 @@ static void time_job(enum job job, struct dense *d, const struct ladder_problem 
     }
 }
 
-static void report_job(const struct speed_shape *shape, enum job job, const struct ladder_problem *p, struct timing *t, const char *label, FILE *json)
+static void report_job(const struct speed_shape *shape, enum job job, const struct ladder_problem *p, struct timing *t, const char *label,
+                       FILE *json)
 {
     double two_parts = job == DOWN || job == DGRAD_DOWN || job >= WGRAD_DOWN ? 1 : 2;
     double flops = 2.0 * (double)p->real_rows * p->hidden * p->inter * two_parts;
     float mok = median(t->mok), dense = median(t->dense), share = median(t->share);
-    printf("%-22s %-21s %8.4f ms [%.4f %.4f] %5.0f TFLOP/s  dense %8.4f ms %5.0f TFLOP/s  share %.3f\n", shape->name, job_names[job], mok, t->mok[0],
-           t->mok[RUNS - 1], flops / mok * 1e-9, dense, flops / dense * 1e-9, share);
+    printf("%-22s %-21s %8.4f ms [%.4f %.4f] %5.0f TFLOP/s  dense %8.4f ms %5.0f TFLOP/s  share %.3f\n", shape->name, job_names[job], mok,
+           t->mok[0], t->mok[RUNS - 1], flops / mok * 1e-9, dense, flops / dense * 1e-9, share);
     if (json) {
         fprintf(json,
-                "  {\"shape\": \"%s\", \"gemm\": \"%s\", \"variant\": \"%s\", \"experts\": %d, \"rows\": %lld, \"H\": %d, \"I\": %d, \"flop\": %.6e, "
-                "\"ms\": %.5f, \"ms_min\": %.5f, \"ms_max\": %.5f, \"dense_ms\": %.5f, \"dense_ms_min\": %.5f, \"dense_ms_max\": %.5f, \"share\": %.4f, "
+                "  {\"shape\": \"%s\", \"gemm\": \"%s\", \"variant\": \"%s\", \"experts\": %d, \"rows\": %lld, \"H\": %d, \"I\": %d, "
+                "\"flop\": %.6e, "
+                "\"ms\": %.5f, \"ms_min\": %.5f, \"ms_max\": %.5f, \"dense_ms\": %.5f, \"dense_ms_min\": %.5f, \"dense_ms_max\": %.5f, "
+                "\"share\": %.4f, "
                 "\"runs\": %d},\n",
                 shape->name, job_names[job], label, shape->num_experts, (long long)p->real_rows, p->hidden, p->inter, flops, mok, t->mok[0],
                 t->mok[RUNS - 1], dense, t->dense[0], t->dense[RUNS - 1], share, RUNS);

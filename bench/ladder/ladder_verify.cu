@@ -1,6 +1,6 @@
 /*
- * Checks of the seven GEMMs: shapes with partial tiles in every direction, experts without rows, strides and gaps, windows, in-place D, repeated
- * runs with other CTA counts and tile orders. Inputs are fresh random data; outputs and padding are poisoned.
+ * Checks of the seven GEMMs: shapes with partial tiles in every direction, experts without rows, strides and gaps, windows, in-place D,
+ * repeated runs with other CTA counts and tile orders. Inputs are fresh random data; outputs and padding are poisoned.
  */
 #include <math.h>
 #include <string.h>
@@ -51,7 +51,8 @@ static struct ladder_operand rows_of(const uint16_t *base, int64_t cols)
 /* Rows of the result are rows (transposed 0) or columns (1) of the weight. */
 static struct ladder_operand weight_of(const mok_matrices *m, int transposed)
 {
-    struct ladder_operand operand = {(const uint16_t *)m->base, m->expert_stride, transposed ? 1 : m->row_stride, transposed ? m->row_stride : 1};
+    struct ladder_operand operand = {(const uint16_t *)m->base, m->expert_stride, transposed ? 1 : m->row_stride,
+                                     transposed ? m->row_stride : 1};
     return operand;
 }
 
@@ -212,7 +213,8 @@ static void verify_wgrad_windows(const struct verify_case *c, struct ladder_prob
     LADDER_CUDA(cudaMemcpy(p->grads, start, (size_t)p->grads_bytes, cudaMemcpyDeviceToDevice));
     windowed_wgrad(p, tiles, 0, mode, carry);
     windowed_wgrad(p, tiles, 1, mode, carry);
-    ladder_check_equal(label(c, mode == MOK_GRAD_ADD ? "gradients in windows, add" : "gradients in windows"), whole, p->grads, p->grads_bytes);
+    ladder_check_equal(label(c, mode == MOK_GRAD_ADD ? "gradients in windows, add" : "gradients in windows"), whole, p->grads,
+                       p->grads_bytes);
     for (int i = 0; i < 4; i++) {
         LADDER_CUDA(cudaFree(carry[i]));
     }

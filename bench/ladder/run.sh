@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the ladder in its variants, checks each, times each, prints a short table last. Run from the root of the repository on a machine with a Hopper GPU.
+# Builds the ladder in its variants, checks each, times each, prints a short table last. Run from the root of the repository on a machine
+# with a Hopper GPU.
 #   run.sh [SHAPES]      SHAPES: names joined by commas, default all
 #   VARIANTS="name:flags;name:flags"     nvcc flags of each variant; default: the production constants
 #   ROW_GROUPS="16 8"                        row groups (order of tiles) to time
@@ -10,7 +11,8 @@ shapes=${1:-all}
 variants=${VARIANTS:-default:}
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
-nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,power.draw,temperature.gpu --format=csv | tee "$out/ladder.device.csv"
+query=name,driver_version,clocks.sm,clocks.mem,power.limit,power.draw,temperature.gpu
+nvidia-smi --query-gpu=$query --format=csv | tee "$out/ladder.device.csv"
 IFS=';' read -ra list <<< "$variants"
 for variant in "${list[@]}"; do
     name=${variant%%:*}
@@ -28,10 +30,11 @@ for variant in "${list[@]}"; do
         [ $code -eq 0 ] || [ -n "$TIME_ANYWAY" ] || continue
     fi
     for group in ${ROW_GROUPS:-0}; do
-        LADDER_ROW_GROUP=$group LADDER_JSON="$out/ladder.jsonl" timeout 120 "$build/$name" speed "$shapes" "$name-g$group" > "$out/ladder.speed.$name.$group.log" 2>&1 ||
+        log="$out/ladder.speed.$name.$group.log"
+        LADDER_ROW_GROUP=$group LADDER_JSON="$out/ladder.jsonl" timeout 120 "$build/$name" speed "$shapes" "$name-g$group" > "$log" 2>&1 ||
             echo "$name: speed exit $?"
         echo "== $name, row group $group"
-        cut -c1-160 "$out/ladder.speed.$name.$group.log"
+        cut -c1-160 "$log"
     done
 done
 nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu --format=csv,noheader

@@ -1,6 +1,7 @@
 /*
- * The expert's activation and its derivatives (numerics.md): in fp32 from the bf16-rounded g and u, every product and sum rounded by itself, so
- * that h made again in backward has the bits of forward. `clamps` is a constant at each call: without a limit min and clamp change nothing and are left out.
+ * The expert's activation and its derivatives (numerics.md): in fp32 from the bf16-rounded g and u, every product and sum rounded by
+ * itself, so that h made again in backward has the bits of forward. `clamps` is a constant at each call: without a limit min and clamp
+ * change nothing and are left out.
  *
  *   z = min(g, limit), c = clamp(u, -limit, limit), s = sigmoid(alpha z)
  *   h = (z s) (c + offset)     act_g = (s + alpha (z s) (1 - s)) (c + offset) or 0 beyond the clamp     act_u = z s or 0 beyond the clamp
@@ -38,7 +39,8 @@ MOK_DEVICE float mok_cuda_activate(const struct mok_gemm_activation *act, int cl
 }
 
 /* Returns what mok_cuda_activate returns. A NaN counts as inside the clamp, so that it reaches both derivatives. */
-MOK_DEVICE float mok_cuda_activate_derive(const struct mok_gemm_activation *act, int clamps, float g, float u, float *by_g_out, float *by_u_out)
+MOK_DEVICE float mok_cuda_activate_derive(const struct mok_gemm_activation *act, int clamps, float g, float u, float *by_g_out,
+                                          float *by_u_out)
 {
     float z = mok_cuda_clamp_gate(act, clamps, g);
     float s = mok_cuda_sigmoid(act, z);

@@ -1,6 +1,6 @@
 /*
- * What the GEMM kernels take: one struct a kernel, filled by gemm_launch.c, read by the kernels. Maps are TMA descriptors (tensor_map.h): they
- * carry base, shape and strides, so that loads outside a tensor give zeros and stores outside are dropped.
+ * What the GEMM kernels take: one struct a kernel, filled by gemm_launch.c, read by the kernels. Maps are TMA descriptors (tensor_map.h):
+ * they carry base, shape and strides, so that loads outside a tensor give zeros and stores outside are dropped.
  */
 #ifndef MOK_CUDA_GEMM_ARGS_H
 #define MOK_CUDA_GEMM_ARGS_H

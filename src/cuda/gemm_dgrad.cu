@@ -7,7 +7,8 @@
 
 extern __shared__ __align__(1024) uint8_t shared_bytes[];
 
-template <typename TILE> MOK_DEVICE void load_dgrad_down_tiles(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
+template <typename TILE>
+MOK_DEVICE void load_dgrad_down_tiles(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
     struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;
@@ -23,7 +24,8 @@ template <typename TILE> MOK_DEVICE void load_dgrad_down_tiles(const struct mok_
 }
 
 template <typename TILE>
-MOK_DEVICE void multiply_dgrad_down_tiles(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
+MOK_DEVICE void multiply_dgrad_down_tiles(const struct mok_dgrad_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared,
+                                          uint32_t warpgroup)
 {
     struct mok_worker<TILE> worker = mok_cuda_open_worker<TILE>(shared, warpgroup, args->wait_limit_ns);
     struct mok_gemm_tile tile, next;
@@ -42,7 +44,8 @@ MOK_DEVICE void multiply_dgrad_down_tiles(const struct mok_dgrad_down_kernel_arg
     mok_cuda_close_panels();
 }
 
-template <typename TILE> MOK_DEVICE void load_dgrad_gate_up_tiles(const struct mok_dgrad_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
+template <typename TILE>
+MOK_DEVICE void load_dgrad_gate_up_tiles(const struct mok_dgrad_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
     struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;
@@ -76,7 +79,8 @@ __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) dgrad_down_kernel(const _
 }
 
 template <typename TILE>
-__global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) dgrad_gate_up_kernel(const __grid_constant__ struct mok_dgrad_gate_up_kernel_args args)
+__global__ void __launch_bounds__(MOK_GEMM_THREADS, 1)
+    dgrad_gate_up_kernel(const __grid_constant__ struct mok_dgrad_gate_up_kernel_args args)
 {
     struct mok_gemm_shared<TILE> *shared = (struct mok_gemm_shared<TILE> *)shared_bytes;
     uint32_t warpgroup = mok_cuda_warpgroup();
@@ -95,14 +99,14 @@ __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) dgrad_gate_up_kernel(cons
 
 extern "C" struct mok_gemm_kernel mok_cuda_dgrad_down_kernel(void)
 {
-    struct mok_gemm_kernel kernel = {(const void *)dgrad_down_kernel<struct mok_tile_dgrad_down>, mok_tile_dgrad_down::CLUSTER, MOK_GEMM_THREADS,
-                                     sizeof(struct mok_gemm_shared<struct mok_tile_dgrad_down>)};
+    struct mok_gemm_kernel kernel = {(const void *)dgrad_down_kernel<struct mok_tile_dgrad_down>, mok_tile_dgrad_down::CLUSTER,
+                                     MOK_GEMM_THREADS, sizeof(struct mok_gemm_shared<struct mok_tile_dgrad_down>)};
     return kernel;
 }
 
 extern "C" struct mok_gemm_kernel mok_cuda_dgrad_gate_up_kernel(void)
 {
-    struct mok_gemm_kernel kernel = {(const void *)dgrad_gate_up_kernel<struct mok_tile_dgrad_gate_up>, mok_tile_dgrad_gate_up::CLUSTER, MOK_GEMM_THREADS,
-                                     sizeof(struct mok_gemm_shared<struct mok_tile_dgrad_gate_up>)};
+    struct mok_gemm_kernel kernel = {(const void *)dgrad_gate_up_kernel<struct mok_tile_dgrad_gate_up>, mok_tile_dgrad_gate_up::CLUSTER,
+                                     MOK_GEMM_THREADS, sizeof(struct mok_gemm_shared<struct mok_tile_dgrad_gate_up>)};
     return kernel;
 }

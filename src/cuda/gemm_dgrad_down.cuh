@@ -1,9 +1,10 @@
 /*
- * D, dgrad of down: in dy, Wd, g, u, w; out dg, du, wh = bf16(w h) and one partial sum of dw per row and tile. dh = dy Wd stays in registers.
+ * D, dgrad of down: in dy, Wd, g, u, w; out dg, du, wh = bf16(w h) and one partial sum of dw per row and tile. dh = dy Wd stays in
+ * registers.
  *
  * g and u come through the operand stages like four more steps of the contraction, 64 columns each, so that they arrive while the product
- * is still running; dg and du are written over them, wh beside them, and leave by TMA from there. A warp does this for its own 16 rows and releases
- * such a stage when its stores have read it.
+ * is still running; dg and du are written over them, wh beside them, and leave by TMA from there. A warp does this for its own 16 rows and
+ * releases such a stage when its stores have read it.
  *
  *   step of 64 columns:   stage->a: g -> dg     stage->b: u -> du, then 16 KB on: wh       (panel of warp v at 2048 v in each)
  */
@@ -46,13 +47,14 @@ struct mok_dgrad_rows {
 };
 
 /* Two neighbouring elements of row `half`: dh0, dh1 and the packed g, u become packed dg, du, wh. */
-MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, int clamps, struct mok_dgrad_rows *rows, int half, float dh0, float dh1, uint32_t *g,
-                                     uint32_t *u, uint32_t *wh_out)
+MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, int clamps, struct mok_dgrad_rows *rows, int half, float dh0,
+                                     float dh1, uint32_t *g, uint32_t *u, uint32_t *wh_out)
 {
     float by_g[2], by_u[2];
     float w = rows->w[half];
-    uint32_t h = mok_hw_pack_bf16(mok_cuda_activate_derive(act, clamps, mok_cuda_bf16_low(*g), mok_cuda_bf16_low(*u), &by_g[0], &by_u[0]),
-                                  mok_cuda_activate_derive(act, clamps, mok_cuda_bf16_high(*g), mok_cuda_bf16_high(*u), &by_g[1], &by_u[1]));
+    uint32_t h =
+        mok_hw_pack_bf16(mok_cuda_activate_derive(act, clamps, mok_cuda_bf16_low(*g), mok_cuda_bf16_low(*u), &by_g[0], &by_u[0]),
+                         mok_cuda_activate_derive(act, clamps, mok_cuda_bf16_high(*g), mok_cuda_bf16_high(*u), &by_g[1], &by_u[1]));
     float h0 = mok_cuda_bf16_low(h), h1 = mok_cuda_bf16_high(h);
     float d0 = __fmul_rn(w, dh0), d1 = __fmul_rn(w, dh1);
     rows->dw[half] = __fmaf_rn(dh1, h1, __fmaf_rn(dh0, h0, rows->dw[half]));

@@ -1,6 +1,6 @@
 /*
- * Loads of E, dgrad of gate+up: in dg, du, Wg, Wu; out dx = [dg du] [Wg; Wu], one product: first the steps of dg with Wg, then those of du with Wu. The
- * weights are contracted along their rows, so the B operand is MN-major: blocks of 64 columns (H) by 64 rows (I).
+ * Loads of E, dgrad of gate+up: in dg, du, Wg, Wu; out dx = [dg du] [Wg; Wu], one product: first the steps of dg with Wg, then those of du
+ * with Wu. The weights are contracted along their rows, so the B operand is MN-major: blocks of 64 columns (H) by 64 rows (I).
  */
 #ifndef MOK_CUDA_GEMM_DGRAD_GATE_UP_CUH
 #define MOK_CUDA_GEMM_DGRAD_GATE_UP_CUH

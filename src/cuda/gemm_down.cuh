@@ -7,8 +7,8 @@
 #include "cuda/gemm_walk.cuh"
 
 template <typename TILE>
-MOK_DEVICE void mok_cuda_load_down(const struct mok_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor,
-                                   const struct mok_gemm_tile *tile)
+MOK_DEVICE void mok_cuda_load_down(const struct mok_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared,
+                                   struct mok_stage_cursor *cursor, const struct mok_gemm_tile *tile)
 {
     for (int32_t step = 0; step < args->num_steps; step++) {
         struct mok_stage *stage = &shared->stage[cursor->idx];

@@ -1,11 +1,11 @@
 /*
- * Finishing a tile during the next one. At the end of a tile its sums are rounded and packed: 64 registers a thread, g and u side by side for gate+up.
- * The accumulators are then free for the next tile, and after each of its first steps, while the tensor cores work on it, one piece of the tile
- * before is made and stored. So the activation and the stores cost no time of their own, as long as there is a next tile. A piece must take less
- * time than a step (about 1,000 cycles), or the tensor cores run dry; arithmetic is about half as fast beside them.
+ * Finishing a tile during the next one. At the end of a tile its sums are rounded and packed: 64 registers a thread, g and u side by side
+ * for gate+up. The accumulators are then free for the next tile, and after each of its first steps, while the tensor cores work on it, one
+ * piece of the tile before is made and stored. So the activation and the stores cost no time of their own, as long as there is a next tile.
+ * A piece must take less time than a step (about 1,000 cycles), or the tensor cores run dry; arithmetic is about half as fast beside them.
  *
- *   store     piece p = 0..3: panel p (64 columns)
- *   gate+up   pieces 0..7: 16 columns of h each; 8, 9: panels of g; 10, 11: panels of u
+ *   store     pieces 0..7: 32 columns each
+ *   gate+up   pieces 0..3: the panels of g and u, in kept rows; then 4..19: 8 columns of h each, written over g
  */
 #ifndef MOK_CUDA_GEMM_FINISH_CUH
 #define MOK_CUDA_GEMM_FINISH_CUH
@@ -17,7 +17,7 @@ enum { MOK_PENDING_WORDS = 64 };
 
 /* A warp's part of the tile that waits to be stored. */
 struct mok_pending {
-    uint32_t words[MOK_PENDING_WORDS]; /* panel p: words 16p .. 16p + 15; gate+up: panels 0, 1 are g, panels 2, 3 are u */
+    uint32_t words[MOK_PENDING_WORDS]; /* panel p: words 16p .. 16p + 15; gate+up: panels 0, 1 are g (later h), panels 2, 3 are u */
     int32_t row;                       /* the warp's first row */
     int32_t rows;                      /* real rows of its 16; 0 = nothing is pending */
     int32_t col;
@@ -35,60 +35,63 @@ MOK_DEVICE void mok_cuda_set_pending(struct mok_pending *pending, const float *a
     pending->col = tile->col;
 }
 
-/* 8 elements of h from packed g and u. */
-MOK_DEVICE void mok_cuda_activate_quarter(const struct mok_gemm_activation *act, int clamps, const uint32_t *g, const uint32_t *u, uint32_t *h_out)
+/* Quarters first .. first+count-1 of panel `panel` of the words, into the buffer of this turn; the last one sends it to column `col` of
+ * `out`. */
+MOK_DEVICE void mok_cuda_finish_quarters(const struct mok_gemm_out *out, struct mok_panel_writer *writer, const struct mok_pending *pending,
+                                         int panel, int first, int count, int32_t col)
 {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        h_out[i] = mok_hw_pack_bf16(mok_cuda_activate(act, clamps, mok_cuda_bf16_low(g[i]), mok_cuda_bf16_low(u[i])),
-                                    mok_cuda_activate(act, clamps, mok_cuda_bf16_high(g[i]), mok_cuda_bf16_high(u[i])));
-    }
-}
-
-/* Quarter `quarter` of panel `panel` of h; the last one sends the panel. */
-MOK_DEVICE void mok_cuda_finish_h_quarter(const struct mok_gemm_finish *finish, struct mok_panel_writer *writer, const struct mok_pending *pending,
-                                          int panel, int quarter)
-{
-    const uint32_t *g = pending->words + MOK_PANEL_WORDS * panel + 4 * quarter, *u = g + 2 * MOK_PANEL_WORDS;
-    int32_t col = pending->col + panel * MOK_PANEL_COLS;
-    uint32_t h[4];
-    if (!finish->store_h || col >= finish->out[0].cols) {
+    if (col >= out->cols) {
         return;
     }
-    if (finish->activation.clamps) {
-        mok_cuda_activate_quarter(&finish->activation, 1, g, u, h);
-    } else {
-        mok_cuda_activate_quarter(&finish->activation, 0, g, u, h);
+    uint8_t *buffer = mok_cuda_panel_buffer(writer, first == 0);
+#pragma unroll
+    for (int quarter = first; quarter < first + count; quarter++) {
+        mok_cuda_write_quarter(buffer, quarter, pending->words + MOK_PANEL_WORDS * panel + 4 * quarter);
     }
-    mok_cuda_write_quarter(mok_cuda_panel_buffer(writer, quarter == 0), quarter, h);
-    if (quarter == 3) {
-        mok_cuda_send_panel(writer, &finish->out[0], pending->row, pending->rows, col);
+    if (first + count == 4) {
+        mok_cuda_send_panel(writer, out, pending->row, pending->rows, col);
     }
 }
 
-/* A panel of words as they are. */
-MOK_DEVICE void mok_cuda_finish_words(const struct mok_gemm_out *out, struct mok_panel_writer *writer, const struct mok_pending *pending,
-                                      const uint32_t *words, int32_t col)
+/* 4 elements of h from two words of g and of u, written over g. */
+MOK_DEVICE void mok_cuda_activate_words(const struct mok_gemm_activation *act, int clamps, uint32_t *g, const uint32_t *u)
 {
-    if (col < out->cols) {
-        mok_cuda_store_panel(writer, out, words, pending->row, pending->rows, col);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        g[i] = mok_hw_pack_bf16(mok_cuda_activate(act, clamps, mok_cuda_bf16_low(g[i]), mok_cuda_bf16_low(u[i])),
+                                mok_cuda_activate(act, clamps, mok_cuda_bf16_high(g[i]), mok_cuda_bf16_high(u[i])));
+    }
+}
+
+/* Eighth `eighth` of panel `panel` of h; the second of a quarter writes it, the last one sends the panel. */
+MOK_DEVICE void mok_cuda_finish_h(const struct mok_gemm_finish *finish, struct mok_panel_writer *writer, struct mok_pending *pending,
+                                  int panel, int eighth)
+{
+    uint32_t *g = pending->words + MOK_PANEL_WORDS * panel + 2 * eighth, *u = g + 2 * MOK_PANEL_WORDS;
+    if (finish->activation.clamps) {
+        mok_cuda_activate_words(&finish->activation, 1, g, u);
+    } else {
+        mok_cuda_activate_words(&finish->activation, 0, g, u);
+    }
+    if (eighth % 2 == 1) {
+        mok_cuda_finish_quarters(&finish->out[0], writer, pending, panel, eighth / 2, 1, pending->col + panel * MOK_PANEL_COLS);
     }
 }
 
 /* Piece `piece` (a constant) of the pending tile. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_finish_piece(const struct mok_gemm_finish *finish, struct mok_panel_writer *writer, const struct mok_pending *pending, int piece)
+MOK_DEVICE void mok_cuda_finish_piece(const struct mok_gemm_finish *finish, struct mok_panel_writer *writer, struct mok_pending *pending,
+                                      int piece)
 {
     if (pending->rows <= 0) {
         return;
     }
     if (TILE::FINISH == MOK_FINISH_STORE) {
-        mok_cuda_finish_words(&finish->out[0], writer, pending, pending->words + piece * MOK_PANEL_WORDS, pending->col + piece * MOK_PANEL_COLS);
-    } else if (piece < 8) {
-        mok_cuda_finish_h_quarter(finish, writer, pending, piece / 4, piece % 4);
-    } else if (pending->row < finish->keep_rows) {
-        mok_cuda_finish_words(&finish->out[piece < 10 ? 1 : 2], writer, pending, pending->words + (piece - 8) * MOK_PANEL_WORDS,
-                              pending->col + piece % 2 * MOK_PANEL_COLS);
+        mok_cuda_finish_quarters(&finish->out[0], writer, pending, piece / 2, piece % 2 * 2, 2, pending->col + piece / 2 * MOK_PANEL_COLS);
+    } else if (piece >= 4 && finish->store_h) {
+        mok_cuda_finish_h(finish, writer, pending, (piece - 4) / 8, (piece - 4) % 8);
+    } else if (piece < 4 && pending->row < finish->keep_rows) {
+        mok_cuda_finish_quarters(&finish->out[1 + piece / 2], writer, pending, piece, 0, 4, pending->col + piece % 2 * MOK_PANEL_COLS);
     }
 }
 

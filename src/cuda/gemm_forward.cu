@@ -7,7 +7,8 @@
 
 extern __shared__ __align__(1024) uint8_t shared_bytes[];
 
-template <typename TILE> MOK_DEVICE void load_gate_up_tiles(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
+template <typename TILE>
+MOK_DEVICE void load_gate_up_tiles(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
 {
     struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
     struct mok_gemm_tile tile;

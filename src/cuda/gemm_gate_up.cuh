@@ -1,6 +1,6 @@
 /*
- * Loads of gate+up: in x, Wg, Wu; out h and, in kept rows, g and u. A tile holds 128 gate and 128 up columns side by side, so that one thread has
- * both values of an element: accumulators 0..63 are gate, 64..127 up.
+ * Loads of gate+up: in x, Wg, Wu; out h and, in kept rows, g and u. A tile holds 128 gate and 128 up columns side by side, so that one
+ * thread has both values of an element: accumulators 0..63 are gate, 64..127 up.
  */
 #ifndef MOK_CUDA_GEMM_GATE_UP_CUH
 #define MOK_CUDA_GEMM_GATE_UP_CUH
@@ -10,8 +10,8 @@
 enum { MOK_GATE_UP_COLS = MOK_GEMM_COLS / 2 };
 
 template <typename TILE>
-MOK_DEVICE void mok_cuda_load_gate_up(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor,
-                                      const struct mok_gemm_tile *tile)
+MOK_DEVICE void mok_cuda_load_gate_up(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared,
+                                      struct mok_stage_cursor *cursor, const struct mok_gemm_tile *tile)
 {
     for (int32_t step = 0; step < args->num_steps; step++) {
         struct mok_stage *stage = &shared->stage[cursor->idx];

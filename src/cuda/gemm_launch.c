@@ -16,7 +16,7 @@ enum {
     STEP = 64, /* along the contraction */
     HALF_TILE = 128,
     PANEL_ROWS = 16, /* of an output box */
-    ROW_GROUP = 16, /* 16 row tiles x 8 column tiles: as many A as B bytes for the CTAs at work at one time */
+    ROW_GROUP = 16,  /* 16 row tiles x 8 column tiles: as many A as B bytes for the CTAs at work at one time */
     WAIT_LIMIT_MS = 10000
 };
 
@@ -27,7 +27,8 @@ static mok_status check_cuda(cudaError_t error, const char *what)
     return error == cudaSuccess ? MOK_OK : mok_base_fail(MOK_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(error));
 }
 
-static void fill_config(const struct mok_gemm_kernel *kernel, int32_t num_ctas, cudaLaunchAttribute *attribute, cudaLaunchConfig_t *config_out)
+static void fill_config(const struct mok_gemm_kernel *kernel, int32_t num_ctas, cudaLaunchAttribute *attribute,
+                        cudaLaunchConfig_t *config_out)
 {
     *attribute = (cudaLaunchAttribute){.id = cudaLaunchAttributeClusterDimension};
     attribute->val.clusterDim.x = (unsigned)kernel->cluster;
@@ -101,8 +102,8 @@ static uint64_t wait_limit_ns(const struct mok_gemm_launch *wanted)
 }
 
 /* num_tasks: how often the walk counts, for the 32-bit index of the kernels. */
-static mok_status fill_walk(struct mok_gemm_walk *walk, const struct mok_gemm_rows *rows, const struct mok_gemm_launch *wanted, int32_t num_cols,
-                            int64_t num_tasks)
+static mok_status fill_walk(struct mok_gemm_walk *walk, const struct mok_gemm_rows *rows, const struct mok_gemm_launch *wanted,
+                            int32_t num_cols, int64_t num_tasks)
 {
     walk->rows = *rows;
     walk->window_tiles = (int32_t)mok_ceil_div(rows->buffer_rows, MOK_TILE_ROWS);
@@ -115,7 +116,8 @@ static mok_status fill_walk(struct mok_gemm_walk *walk, const struct mok_gemm_ro
     return MOK_OK;
 }
 
-static mok_status fill_rows_walk(struct mok_gemm_walk *walk, const struct mok_gemm_rows *rows, const struct mok_gemm_launch *wanted, int32_t num_cols)
+static mok_status fill_rows_walk(struct mok_gemm_walk *walk, const struct mok_gemm_rows *rows, const struct mok_gemm_launch *wanted,
+                                 int32_t num_cols)
 {
     return fill_walk(walk, rows, wanted, num_cols, (mok_ceil_div(rows->buffer_rows, MOK_TILE_ROWS) + 1) * num_cols);
 }
@@ -228,8 +230,12 @@ static mok_status map_carry(CUtensorMap *map_out, const struct mok_wgrad_args *a
 
 mok_status mok_cuda_wgrad_launch(const struct mok_wgrad_args *args, mok_stream stream)
 {
-    struct mok_wgrad_kernel_args to = {.num_parts = args->num_parts, .out = args->out, .in = args->in, .add = args->mode == MOK_GRAD_ADD,
-                                       .bf16 = args->dtype == MOK_DTYPE_BF16, .out_tiles = mok_plan_num_tiles(args->out, MOK_TILE_ROWS)};
+    struct mok_wgrad_kernel_args to = {.num_parts = args->num_parts,
+                                       .out = args->out,
+                                       .in = args->in,
+                                       .add = args->mode == MOK_GRAD_ADD,
+                                       .bf16 = args->dtype == MOK_DTYPE_BF16,
+                                       .out_tiles = mok_plan_num_tiles(args->out, MOK_TILE_ROWS)};
     const struct mok_gemm_kernel kernel = mok_cuda_wgrad_kernel();
     const int64_t num_rows = args->rows.buffer_rows;
     const int32_t num_cols = mok_plan_num_tiles(args->in, TILE_COLS);

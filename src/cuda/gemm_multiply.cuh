@@ -11,6 +11,7 @@ template <typename TILE> struct mok_worker {
     struct mok_gemm_shared<TILE> *shared;
     struct mok_stage_cursor stage, queue;
     struct mok_panel_writer writer;
+    uint32_t warp;      /* 0 .. 7 */
     uint32_t warpgroup; /* 0, 1 */
     uint64_t limit_ns;
 };
@@ -18,12 +19,14 @@ template <typename TILE> struct mok_worker {
 template <typename TILE>
 MOK_DEVICE struct mok_worker<TILE> mok_cuda_open_worker(struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup, uint64_t limit_ns)
 {
-    struct mok_worker<TILE> worker = {shared, {0, 0}, {0, 0}, {&shared->panel[mok_cuda_warp()][0][0], 0}, warpgroup, limit_ns};
+    uint32_t warp = mok_cuda_warp();
+    struct mok_worker<TILE> worker = {shared, {0, 0}, {0, 0}, {&shared->panel[warp][0][0], 0}, warp, warpgroup, limit_ns};
     return worker;
 }
 
 /* Whether this warpgroup has rows in the tile: half a tile costs half the time. */
-template <typename TILE> MOK_DEVICE int mok_cuda_has_rows(const struct mok_worker<TILE> *worker, const struct mok_gemm_tile *tile)
+template <typename TILE>
+MOK_DEVICE int mok_cuda_has_rows(const struct mok_worker<TILE> *worker, const struct mok_gemm_tile *tile)
 {
     return tile->rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS;
 }
@@ -113,15 +116,15 @@ template <typename TILE> MOK_DEVICE void mok_cuda_retire_step(struct mok_worker<
 }
 
 /*
- * The num_steps >= 1 steps of a tile. One step stays in flight while the next is issued. After each of the first steps a piece of the pending
- * tile is finished (finish and pending may be NULL when TILE::DEFERRED is 0).
+ * The num_steps >= 1 steps of a tile. One step stays in flight while the next is issued. After each of the first steps a piece of the
+ * pending tile is finished (finish and pending may be NULL when TILE::DEFERRED is 0).
  *
- * With deferred finishing the next tile is taken while the last step runs; returns 0 at the end of the tiles. Kernels that finish a tile by themselves
- * do so through further stages, which the loader fills before it hands on the next tile: they take it later, and get 0 here.
+ * With deferred finishing the next tile is taken while the last step runs; returns 0 at the end of the tiles. Kernels that finish a tile by
+ * themselves do so through further stages, which the loader fills before it hands on the next tile: they take it later, and get 0 here.
  */
 template <typename TILE>
 MOK_DEVICE int mok_cuda_multiply(struct mok_worker<TILE> *worker, float *acc, int32_t num_steps, const struct mok_gemm_finish *finish,
-                                 const struct mok_pending *pending, struct mok_gemm_tile *next_out)
+                                 struct mok_pending *pending, struct mok_gemm_tile *next_out)
 {
     uint32_t behind = worker->stage.idx;
     int more = 0;
@@ -151,8 +154,8 @@ MOK_DEVICE int mok_cuda_multiply(struct mok_worker<TILE> *worker, float *acc, in
 
 /* All tiles of a kernel whose sums are rounded and stored. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_multiply_rows(struct mok_gemm_shared<TILE> *shared, const struct mok_gemm_finish *finish, uint32_t warpgroup, int32_t num_steps,
-                                       uint64_t limit_ns)
+MOK_DEVICE void mok_cuda_multiply_rows(struct mok_gemm_shared<TILE> *shared, const struct mok_gemm_finish *finish, uint32_t warpgroup,
+                                       int32_t num_steps, uint64_t limit_ns)
 {
     struct mok_worker<TILE> worker = mok_cuda_open_worker<TILE>(shared, warpgroup, limit_ns);
     struct mok_gemm_tile tile, next;

@@ -1,7 +1,7 @@
 /*
- * From accumulators to global memory, bf16, one panel (16 rows x 64 columns of one warp) at a time: registers -> shared memory (128-byte swizzle, no
- * bank conflicts) -> TMA store, which runs while the next panel is made. Each warp has two panel buffers and waits for no other warp. In a tile with
- * padding rows the lanes copy the real rows themselves, because nothing made from a padding row may be stored.
+ * From accumulators to global memory, bf16, one panel (16 rows x 64 columns of one warp) at a time: registers -> shared memory (128-byte
+ * swizzle, no bank conflicts) -> TMA store, which runs while the next panel is made. Each warp has two panel buffers and waits for no other
+ * warp. In a tile with padding rows the lanes copy the real rows themselves, because nothing made from a padding row may be stored.
  *
  * Packed panel: word 4p + i (p = 0..3) of a lane is matrix i of the pair of 8-column blocks 2p, 2p+1 (hw/matrix.cuh), that is accumulators
  * 8p + 2i and 8p + 2i + 1 of the panel's 32.
@@ -98,17 +98,6 @@ MOK_DEVICE void mok_cuda_send_panel(struct mok_panel_writer *writer, const struc
         mok_hw_bulk_commit();
     }
     writer->turn++;
-}
-
-MOK_DEVICE void mok_cuda_store_panel(struct mok_panel_writer *writer, const struct mok_gemm_out *out, const uint32_t *packed, int32_t row, int32_t rows,
-                                     int32_t col)
-{
-    uint8_t *panel = mok_cuda_panel_buffer(writer, 1);
-#pragma unroll
-    for (int pair = 0; pair < 4; pair++) {
-        mok_cuda_write_quarter(panel, pair, packed + 4 * pair);
-    }
-    mok_cuda_send_panel(writer, out, row, rows, col);
 }
 
 /* Before the kernel ends: shared memory must outlive the stores that read it. */

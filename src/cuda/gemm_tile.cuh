@@ -1,18 +1,18 @@
 /*
- * One 128 x 256 output tile: the shared memory of a CTA, the barriers in it, and the loader's half of the journey of the operands. The other half is
- * gemm_multiply.cuh. Independent of where tiles come from and of what is done with the sums.
+ * One 128 x 256 output tile: the shared memory of a CTA, the barriers in it, and the loader's half of the journey of the operands. The
+ * other half is gemm_multiply.cuh. Independent of where tiles come from and of what is done with the sums.
  *
- * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply, 64 rows each, 128 fp32 accumulators a thread; one thread of warpgroup 2 finds the
- * tiles, hands each to the multiplying warpgroups through a queue of two in shared memory, and loads.
+ * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply, 64 rows each, 128 fp32 accumulators a thread; one thread of warpgroup 2 finds
+ * the tiles, hands each to the multiplying warpgroups through a queue of two in shared memory, and loads.
  *
  * Phases. Operands come in steps of 64 along the contraction, each into one of STAGES stages (a ring over all tiles of the CTA, so that the
  * loads of the next tile run while this one is finished):
  *     load:      wait empty[s] -> expect bytes on full[s] -> TMA into stage s
  *     multiply:  wait full[s]  -> 4 wgmma                 -> (one step later) arrive empty[s]
  *
- * Clusters of two CTAs take two row tiles of one column tile. When both belong to one expert they share the B operand: each CTA loads half of it
- * into both. Therefore a stage is refilled only when the consumers of both CTAs have released it, and both CTAs run the same number of steps for
- * each pair of tiles (one may be empty: rows = 0).
+ * Clusters of two CTAs take two row tiles of one column tile. When both belong to one expert they share the B operand: each CTA loads half
+ * of it into both. Therefore a stage is refilled only when the consumers of both CTAs have released it, and both CTAs run the same number
+ * of steps for each pair of tiles (one may be empty: rows = 0).
  *
  *   barrier         arrivals                                      waits
  *   full[s]         the own loader + 48 KB from either loader     the own multiplying warps
@@ -67,24 +67,54 @@ enum {
 /* TILE: the constants of a kernel. DEFERRED: pieces of work on its sums that are done during the next tile's
  * first steps. */
 struct mok_tile_gate_up {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_K_MAJOR, FINISH = MOK_FINISH_GATE_UP, DEFERRED = 12, STAGES = MOK_GEMM_STAGES,
-           CLUSTER = MOK_GEMM_CLUSTER };
+    enum {
+        A_MAJOR = MOK_HW_K_MAJOR,
+        B_MAJOR = MOK_HW_K_MAJOR,
+        FINISH = MOK_FINISH_GATE_UP,
+        DEFERRED = 20,
+        STAGES = MOK_GEMM_STAGES,
+        CLUSTER = MOK_GEMM_CLUSTER
+    };
 };
 struct mok_tile_down {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_K_MAJOR, FINISH = MOK_FINISH_STORE, DEFERRED = 4, STAGES = MOK_GEMM_STAGES,
-           CLUSTER = MOK_GEMM_CLUSTER };
+    enum {
+        A_MAJOR = MOK_HW_K_MAJOR,
+        B_MAJOR = MOK_HW_K_MAJOR,
+        FINISH = MOK_FINISH_STORE,
+        DEFERRED = 8,
+        STAGES = MOK_GEMM_STAGES,
+        CLUSTER = MOK_GEMM_CLUSTER
+    };
 };
 struct mok_tile_dgrad_down {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, FINISH = MOK_FINISH_OWN, DEFERRED = 0, STAGES = MOK_GEMM_STAGES,
-           CLUSTER = MOK_GEMM_CLUSTER };
+    enum {
+        A_MAJOR = MOK_HW_K_MAJOR,
+        B_MAJOR = MOK_HW_MN_MAJOR,
+        FINISH = MOK_FINISH_OWN,
+        DEFERRED = 0,
+        STAGES = MOK_GEMM_STAGES,
+        CLUSTER = MOK_GEMM_CLUSTER
+    };
 };
 struct mok_tile_dgrad_gate_up {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, FINISH = MOK_FINISH_STORE, DEFERRED = 4, STAGES = MOK_GEMM_STAGES,
-           CLUSTER = MOK_GEMM_CLUSTER };
+    enum {
+        A_MAJOR = MOK_HW_K_MAJOR,
+        B_MAJOR = MOK_HW_MN_MAJOR,
+        FINISH = MOK_FINISH_STORE,
+        DEFERRED = 8,
+        STAGES = MOK_GEMM_STAGES,
+        CLUSTER = MOK_GEMM_CLUSTER
+    };
 };
 struct mok_tile_wgrad {
-    enum { A_MAJOR = MOK_HW_MN_MAJOR, B_MAJOR = MOK_HW_MN_MAJOR, FINISH = MOK_FINISH_OWN, DEFERRED = 0, STAGES = MOK_GEMM_STAGES,
-           CLUSTER = MOK_GEMM_CLUSTER };
+    enum {
+        A_MAJOR = MOK_HW_MN_MAJOR,
+        B_MAJOR = MOK_HW_MN_MAJOR,
+        FINISH = MOK_FINISH_OWN,
+        DEFERRED = 0,
+        STAGES = MOK_GEMM_STAGES,
+        CLUSTER = MOK_GEMM_CLUSTER
+    };
 };
 
 struct mok_stage {
@@ -198,7 +228,8 @@ MOK_DEVICE void mok_cuda_post_tile(struct mok_gemm_shared<TILE> *shared, struct 
 
 /* Loader: waits until the next stage is free and announces `bytes`. The caller then loads into stage[cursor->idx] and advances. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_begin_stage(struct mok_gemm_shared<TILE> *shared, const struct mok_stage_cursor *cursor, uint32_t bytes, uint64_t limit_ns)
+MOK_DEVICE void mok_cuda_begin_stage(struct mok_gemm_shared<TILE> *shared, const struct mok_stage_cursor *cursor, uint32_t bytes,
+                                     uint64_t limit_ns)
 {
     mok_cuda_wait_barrier(&shared->empty[cursor->idx], cursor->parity ^ 1, limit_ns);
     mok_hw_mbarrier_arrive_expect_cta(&shared->full[cursor->idx], bytes);
@@ -206,8 +237,8 @@ MOK_DEVICE void mok_cuda_begin_stage(struct mok_gemm_shared<TILE> *shared, const
 
 /* Loader: one box of a weight, into half `half` of the B operand; shared by the cluster when the tile says so. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_load_weight(const struct mok_gemm_tile *tile, uint32_t half, void *to, const CUtensorMap *map, uint64_t *full, int32_t c0,
-                                     int32_t c1)
+MOK_DEVICE void mok_cuda_load_weight(const struct mok_gemm_tile *tile, uint32_t half, void *to, const CUtensorMap *map, uint64_t *full,
+                                     int32_t c0, int32_t c1)
 {
     if (TILE::CLUSTER == 1 || !tile->shares_b) {
         mok_hw_tma_load_3d(to, map, full, c0, c1, tile->expert);
@@ -218,7 +249,8 @@ MOK_DEVICE void mok_cuda_load_weight(const struct mok_gemm_tile *tile, uint32_t 
 
 /* Loader: the B operand of a step that contracts weight rows: 64 rows from `k`, 256 columns from tile->col. */
 template <typename TILE>
-MOK_DEVICE void mok_cuda_load_weight_rows(const struct mok_gemm_tile *tile, struct mok_stage *stage, const CUtensorMap *map, uint64_t *full, int32_t k)
+MOK_DEVICE void mok_cuda_load_weight_rows(const struct mok_gemm_tile *tile, struct mok_stage *stage, const CUtensorMap *map, uint64_t *full,
+                                          int32_t k)
 {
 #pragma unroll
     for (int block = 0; block < MOK_GEMM_COLS / 64; block++) {

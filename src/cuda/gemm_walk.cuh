@@ -1,11 +1,11 @@
 /*
- * Where the tiles of a launch come from: idx-th tile of a CTA (or of a cluster of two, which takes two row tiles of one column tile) as a pure
- * function of idx and the schedule. Every role of the CTA walks the same sequence: idx = cluster, cluster + number of clusters, ...
+ * Where the tiles of a launch come from: idx-th tile of a CTA (or of a cluster of two, which takes two row tiles of one column tile) as a
+ * pure function of idx and the schedule. The loader of a CTA takes idx = cluster, cluster + number of clusters, ...
  *
  * The host refuses launches of 2^31 or more tiles, so 32 bits are enough here.
  *
- * Order: groups of row_group row tiles; in a group all row tiles of a column tile, then the next column tile. The CTAs at work at one time then
- * cover about row_group x 8 tiles, whose operands stay in L2.
+ * Order: groups of row_group row tiles; in a group all row tiles of a column tile, then the next column tile. The CTAs at work at one time
+ * then cover about row_group x 8 tiles, whose operands stay in L2.
  */
 #ifndef MOK_CUDA_GEMM_WALK_CUH
 #define MOK_CUDA_GEMM_WALK_CUH
@@ -39,7 +39,8 @@ MOK_DEVICE int32_t mok_cuda_window_tiles(const struct mok_gemm_walk *walk)
 
 /* A cluster's row tile past the last one is empty (rows = 0) and belongs to the expert of its neighbour. */
 template <typename TILE>
-MOK_DEVICE int mok_cuda_find_row_tile(const struct mok_gemm_walk *walk, int32_t window_tiles, int32_t tile_cols, int32_t idx, struct mok_gemm_tile *tile)
+MOK_DEVICE int mok_cuda_find_row_tile(const struct mok_gemm_walk *walk, int32_t window_tiles, int32_t tile_cols, int32_t idx,
+                                      struct mok_gemm_tile *tile)
 {
     const int32_t per = TILE::CLUSTER;
     int32_t cell, col;
@@ -60,8 +61,8 @@ MOK_DEVICE int mok_cuda_find_row_tile(const struct mok_gemm_walk *walk, int32_t 
 }
 
 /*
- * Weight gradients: expert by expert, an expert's matrices one below the other. Returns 0 past the end. tile->num_rows is 0 for an expert without
- * rows in this window; such a tile is written (zeros) only when tile->rows is not 0.
+ * Weight gradients: expert by expert, an expert's matrices one below the other. Returns 0 past the end. tile->num_rows is 0 for an expert
+ * without rows in this window; such a tile is written (zeros) only when tile->rows is not 0.
  */
 template <typename TILE>
 MOK_DEVICE int mok_cuda_find_wgrad_tile(const struct mok_wgrad_kernel_args *args, int32_t idx, struct mok_gemm_tile *tile)

@@ -1,11 +1,12 @@
 /*
- * Weight gradients: in a (dg, du or dy) and b (x or wh), both [rows, columns]; out grad [out, in] = the sum over an expert's rows of a^T b. Rows
- * are contracted, so both operands are MN-major: blocks of 64 columns by 64 rows. The accumulators start from zero, from the gradient or from the
- * carry of the window before, and are rounded once, at the end.
+ * Weight gradients: in a (dg, du or dy) and b (x or wh), both [rows, columns]; out grad [out, in] = the sum over an expert's rows of a^T b.
+ * Rows are contracted, so both operands are MN-major: blocks of 64 columns by 64 rows. The accumulators start from zero, from the gradient
+ * or from the carry of the window before, and are rounded once, at the end.
  *
- * What the accumulators start from comes through the operand stages, in front of the steps of the contraction, so that it is read while the tile
- * before is still being multiplied; and the sums leave through two stages behind those steps, which the loader hands on empty. A stage holds
- * three panels (64 rows x 128 bytes of a warpgroup coming, 16 rows of a warp leaving):
+ * What the accumulators start from comes through the operand stages, in front of the steps of the contraction, so that it is read while the
+ * tile before is still being multiplied; and the sums leave through two stages behind those steps, which the loader hands on empty. A stage
+ * holds three panels (64 rows x 128 bytes of a warpgroup coming, 16 rows of a warp leaving):
+ *
  *   fp32, 32 columns a panel:  coming 0 1 2 | 3 4 5 | 6 7     leaving 0 1 2 | 3 4 5 and 6, 7 in the warp's own two buffers
  *   bf16, 64 columns a panel:  coming 0 1 2 | 3               leaving 0 1 2 | 3
  */
@@ -33,7 +34,10 @@ MOK_DEVICE int mok_cuda_wgrad_writes_bf16(const struct mok_wgrad_kernel_args *ar
 MOK_DEVICE int mok_cuda_wgrad_num_panels(int bf16) { return bf16 ? MOK_GEMM_COLS / 64 : MOK_GEMM_COLS / 32; }
 
 /* Steps of the contraction, and all stages of a tile. */
-MOK_DEVICE int32_t mok_cuda_wgrad_num_steps(const struct mok_gemm_tile *tile) { return (tile->num_rows + MOK_GEMM_DEPTH - 1) / MOK_GEMM_DEPTH; }
+MOK_DEVICE int32_t mok_cuda_wgrad_num_steps(const struct mok_gemm_tile *tile)
+{
+    return (tile->num_rows + MOK_GEMM_DEPTH - 1) / MOK_GEMM_DEPTH;
+}
 
 MOK_DEVICE int32_t mok_cuda_wgrad_num_stages(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
 {
@@ -65,8 +69,8 @@ MOK_DEVICE void mok_cuda_load_wgrad_start(const struct mok_wgrad_kernel_args *ar
             int32_t col = tile->col + (first + place) * panel_cols;
 #pragma unroll
             for (uint32_t warpgroup = 0; warpgroup < 2; warpgroup++) {
-                mok_hw_tma_load_3d(mok_cuda_wgrad_panel(stage, warpgroup, place), map, full, col, tile->row + (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS,
-                                   carries ? 0 : tile->expert);
+                mok_hw_tma_load_3d(mok_cuda_wgrad_panel(stage, warpgroup, place), map, full, col,
+                                   tile->row + (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS, carries ? 0 : tile->expert);
             }
         }
         mok_cuda_advance<TILE>(cursor);
@@ -74,8 +78,8 @@ MOK_DEVICE void mok_cuda_load_wgrad_start(const struct mok_wgrad_kernel_args *ar
 }
 
 template <typename TILE>
-MOK_DEVICE void mok_cuda_load_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared, struct mok_stage_cursor *cursor,
-                                    const struct mok_gemm_tile *tile)
+MOK_DEVICE void mok_cuda_load_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared,
+                                    struct mok_stage_cursor *cursor, const struct mok_gemm_tile *tile)
 {
     if (tile->starts_from_memory) {
         mok_cuda_load_wgrad_start<TILE>(args, shared, cursor, tile);
@@ -107,8 +111,8 @@ MOK_DEVICE void mok_cuda_load_wgrad(const struct mok_wgrad_kernel_args *args, st
     }
 }
 
-/* Addresses of the two values of a lane in row `half` of its two and 8-column block `block` of a swizzled panel of 32 fp32 columns. Lanes of odd rows
- * take block ^ 2, so that the 16 lanes that are served at one time touch all 32 banks. */
+/* Addresses of the two values of a lane in row `half` of its two and 8-column block `block` of a swizzled panel of 32 fp32 columns. Lanes
+ * of odd rows take block ^ 2, so that the 16 lanes that are served at one time touch all 32 banks. */
 MOK_DEVICE uint32_t mok_cuda_fp32_address(uint32_t panel, int half, int block)
 {
     uint32_t lane = threadIdx.x % 32, row = lane / 4 + 8 * half;
@@ -120,16 +124,18 @@ MOK_DEVICE uint32_t mok_cuda_fp32_address(uint32_t panel, int half, int block)
 MOK_DEVICE void mok_cuda_read_fp32_panel(uint32_t panel, float *acc)
 {
     const int odd = threadIdx.x / 4 % 2;
+    float low[8], high[8];
+    /* All loads first: their latency is paid once. */
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int half = i % 2, block = i / 2;
-        float a0, a1, b0, b1, *low = acc + 4 * block + 2 * half, *high = low + 8;
-        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, half, block), &a0, &a1);
-        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, half, block + 2), &b0, &b1);
-        low[0] = odd ? b0 : a0;
-        low[1] = odd ? b1 : a1;
-        high[0] = odd ? a0 : b0;
-        high[1] = odd ? a1 : b1;
+        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, i % 2, i / 2), &low[2 * i], &low[2 * i + 1]);
+        mok_hw_load_shared_v2(mok_cuda_fp32_address(panel, i % 2, i / 2 + 2), &high[2 * i], &high[2 * i + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int half = i / 2 % 2, block = i / 4;
+        acc[4 * block + 2 * half + i % 2] = odd ? high[i] : low[i];
+        acc[4 * (block + 2) + 2 * half + i % 2] = odd ? low[i] : high[i];
     }
 }
 
@@ -166,8 +172,9 @@ template <typename TILE> MOK_DEVICE uint32_t mok_cuda_begin_start_panel(struct m
     if (panel % MOK_WGRAD_STAGE_PANELS == 0) {
         mok_cuda_await_stage<TILE>(worker);
     }
-    uint8_t *stage_panel = mok_cuda_wgrad_panel(&worker->shared->stage[worker->stage.idx], worker->warpgroup, panel % MOK_WGRAD_STAGE_PANELS);
-    return mok_hw_shared_address(stage_panel + mok_cuda_warp() % 4 * MOK_GEMM_PANEL_BYTES);
+    uint8_t *stage_panel =
+        mok_cuda_wgrad_panel(&worker->shared->stage[worker->stage.idx], worker->warpgroup, panel % MOK_WGRAD_STAGE_PANELS);
+    return mok_hw_shared_address(stage_panel + worker->warp % 4 * MOK_GEMM_PANEL_BYTES);
 }
 
 /* Releases the stage with the last panel in it. */
@@ -207,41 +214,51 @@ MOK_DEVICE void mok_cuda_start_wgrad(const struct mok_wgrad_kernel_args *args, s
 }
 
 /* Where panel `panel` of the sums leaves from: a stage that the loader handed on empty, or the warp's own buffers. */
-template <typename TILE> MOK_DEVICE uint8_t *mok_cuda_begin_out_panel(struct mok_worker<TILE> *worker, int panel)
+template <typename TILE> MOK_DEVICE uint8_t *mok_cuda_out_panel(const struct mok_worker<TILE> *worker, int panel)
 {
     const int in_stages = MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS;
-    if (panel < in_stages) {
-        if (panel % MOK_WGRAD_STAGE_PANELS == 0) {
-            mok_cuda_await_stage<TILE>(worker);
-        }
-        return worker->shared->stage[worker->stage.idx].a +
-               (mok_cuda_warp() * MOK_WGRAD_STAGE_PANELS + panel % MOK_WGRAD_STAGE_PANELS) * MOK_GEMM_PANEL_BYTES;
+    if (panel >= in_stages) {
+        return worker->writer.buffers + (panel - in_stages) * MOK_GEMM_PANEL_BYTES;
     }
-    if (panel == in_stages) {
-        /* The two groups of this tile's stages are newer than the last tile's group of these buffers. */
-        if (threadIdx.x % 32 == 0) {
-            mok_hw_bulk_wait_read_2();
-        }
-        __syncwarp();
-    }
-    return worker->writer.buffers + (panel - in_stages) * MOK_GEMM_PANEL_BYTES;
+    return worker->shared->stage[worker->stage.idx].a +
+           (worker->warp * MOK_WGRAD_STAGE_PANELS + panel % MOK_WGRAD_STAGE_PANELS) * MOK_GEMM_PANEL_BYTES;
 }
 
-/* The panel leaves for (row, col) of the matrix; the last one of a stage ends its group of copies. */
-template <typename TILE>
-MOK_DEVICE void mok_cuda_end_out_panel(struct mok_worker<TILE> *worker, int panel, int num_panels, const CUtensorMap *map, const uint8_t *from,
-                                       int32_t col, int32_t row, int32_t expert)
+/* Before panel `panel`: the first of a stage waits for the stage, the first of the own buffers until their last store has read them (the
+ * two groups of this tile's stages are newer). */
+template <typename TILE> MOK_DEVICE void mok_cuda_begin_out_panel(struct mok_worker<TILE> *worker, int panel)
 {
-    const int in_stages = MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS;
-    const int ends_stage = panel % MOK_WGRAD_STAGE_PANELS == MOK_WGRAD_STAGE_PANELS - 1 || panel == num_panels - 1;
+    if (panel % MOK_WGRAD_STAGE_PANELS != 0) {
+        return;
+    }
+    if (panel < MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS) {
+        mok_cuda_await_stage<TILE>(worker);
+        return;
+    }
+    if (threadIdx.x % 32 == 0) {
+        mok_hw_bulk_wait_read_2();
+    }
+    __syncwarp();
+}
+
+/* After panel `panel` of num_panels: the last of a stage, or of all, sends its group to (row, col of the panel) of the matrix. */
+template <typename TILE>
+MOK_DEVICE void mok_cuda_end_out_panel(struct mok_worker<TILE> *worker, int panel, int num_panels, const CUtensorMap *map,
+                                       int32_t panel_cols, const struct mok_gemm_tile *tile, int32_t expert)
+{
+    const int first = panel / MOK_WGRAD_STAGE_PANELS * MOK_WGRAD_STAGE_PANELS;
+    if (panel != first + MOK_WGRAD_STAGE_PANELS - 1 && panel != num_panels - 1) {
+        return;
+    }
     mok_cuda_publish_panel();
     if (threadIdx.x % 32 == 0) {
-        mok_hw_tma_store_3d(map, from, col, row, expert);
-        if (ends_stage) {
-            mok_hw_bulk_commit();
+        for (int p = first; p <= panel; p++) {
+            mok_hw_tma_store_3d(map, mok_cuda_out_panel<TILE>(worker, p), tile->col + p * panel_cols,
+                                tile->row + (int32_t)worker->warp * MOK_GEMM_WARP_ROWS, expert);
         }
+        mok_hw_bulk_commit();
     }
-    if (ends_stage && panel < in_stages) {
+    if (panel < MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS) {
         mok_cuda_advance<TILE>(&worker->stage);
     }
 }
@@ -253,26 +270,26 @@ MOK_DEVICE int mok_cuda_finish_wgrad(const struct mok_wgrad_kernel_args *args, s
 {
     const int bf16 = mok_cuda_wgrad_writes_bf16(args, tile), carries = args->bf16 && tile->carry_out;
     const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part];
-    const int32_t row = tile->row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, expert = carries ? 0 : tile->expert;
+    const int32_t expert = carries ? 0 : tile->expert;
     const uint32_t first = worker->stage.idx, second = first + 1 == TILE::STAGES ? 0 : first + 1;
     if (bf16) {
 #pragma unroll
         for (int panel = 0; panel < MOK_GEMM_COLS / 64; panel++) {
             uint32_t packed[MOK_PANEL_WORDS];
-            uint8_t *to = mok_cuda_begin_out_panel<TILE>(worker, panel);
+            mok_cuda_begin_out_panel<TILE>(worker, panel);
             mok_cuda_pack_panel(acc + 32 * panel, packed);
 #pragma unroll
             for (int pair = 0; pair < 4; pair++) {
-                mok_cuda_write_quarter(to, pair, packed + 4 * pair);
+                mok_cuda_write_quarter(mok_cuda_out_panel<TILE>(worker, panel), pair, packed + 4 * pair);
             }
-            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 64, map, to, tile->col + panel * 64, row, expert);
+            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 64, map, 64, tile, expert);
         }
     } else {
 #pragma unroll
         for (int panel = 0; panel < MOK_GEMM_COLS / 32; panel++) {
-            uint8_t *to = mok_cuda_begin_out_panel<TILE>(worker, panel);
-            mok_cuda_write_fp32_panel(to, acc + 16 * panel);
-            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 32, map, to, tile->col + panel * 32, row, expert);
+            mok_cuda_begin_out_panel<TILE>(worker, panel);
+            mok_cuda_write_fp32_panel(mok_cuda_out_panel<TILE>(worker, panel), acc + 16 * panel);
+            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 32, map, 32, tile, expert);
         }
     }
     int more = mok_cuda_take_tile<TILE>(worker, next_out); /* the loader has handed on all stages of this tile */

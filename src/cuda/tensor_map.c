@@ -6,9 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
 
-typedef CUresult (*encode_tiled_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-                                    CUtensorMapFloatOOBfill);
+typedef CUresult (*encode_tiled_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                                    const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
 /* Version of the driver interface that the encoder is asked for: the first that has it. */
 enum { ENCODER_VERSION = 12000, BOX_BYTES = 128 };
@@ -27,7 +27,8 @@ static mok_status find_encoder(encode_tiled_fn *encode_out)
         encode_tiled_fn function;
     } entry = {NULL};
     enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry.pointer, ENCODER_VERSION, cudaEnableDefault, &result);
+    cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry.pointer, ENCODER_VERSION, cudaEnableDefault, &result);
     if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || !entry.pointer) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled (%s, query result %d)", cudaGetErrorName(error),
                              (int)result);
@@ -37,18 +38,19 @@ static mok_status find_encoder(encode_tiled_fn *encode_out)
     return MOK_OK;
 }
 
-static mok_status encode(CUtensorMap *map_out, const void *base, int32_t dtype, cuuint32_t rank, const cuuint64_t *dims, const cuuint64_t *strides,
-                         const cuuint32_t *box)
+static mok_status encode(CUtensorMap *map_out, const void *base, int32_t dtype, cuuint32_t rank, const cuuint64_t *dims,
+                         const cuuint64_t *strides, const cuuint32_t *box)
 {
     const CUtensorMapDataType type = dtype == MOK_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint32_t element_strides[3] = {1, 1, 1};
     encode_tiled_fn encode_tiled;
     MOK_TRY(find_encoder(&encode_tiled));
-    CUresult result = encode_tiled(map_out, type, rank, (void *)(uintptr_t)base, dims, strides, box, element_strides,
-                                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult result =
+        encode_tiled(map_out, type, rank, (void *)(uintptr_t)base, dims, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                     CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) {
-        return mok_base_fail(MOK_ERR_DEVICE, "the driver refused a tensor map (error %d): base %p, columns %llu, rows %llu, row stride %llu bytes",
+        return mok_base_fail(MOK_ERR_DEVICE,
+                             "the driver refused a tensor map (error %d): base %p, columns %llu, rows %llu, row stride %llu bytes",
                              (int)result, base, (unsigned long long)dims[0], (unsigned long long)dims[1], (unsigned long long)strides[0]);
     }
     return MOK_OK;

@@ -1,6 +1,7 @@
 /*
- * 8x8 matrices of 16-bit values between registers and shared memory: one instruction a function. Lane l gives the address of row l % 8 of matrix l / 8
- * (16 bytes, aligned); register m of lane l holds elements 2*(l%4), 2*(l%4)+1 of row l/4 of matrix m, as in a wgmma accumulator.
+ * 8x8 matrices of 16-bit values between registers and shared memory: one instruction a function. Lane l gives the address of row l % 8 of
+ * matrix l / 8 (16 bytes, aligned); register m of lane l holds elements 2*(l%4), 2*(l%4)+1 of row l/4 of matrix m, as in a wgmma
+ * accumulator.
  */
 #ifndef MOK_CUDA_HW_MATRIX_CUH
 #define MOK_CUDA_HW_MATRIX_CUH

@@ -15,10 +15,7 @@ MOK_DEVICE void mok_hw_mbarrier_init(uint64_t *bar, uint32_t arrivals)
 }
 
 /* Makes inits visible to the async proxy and to the other CTAs of the cluster. */
-MOK_DEVICE void mok_hw_fence_mbarrier_init_cluster(void)
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
+MOK_DEVICE void mok_hw_fence_mbarrier_init_cluster(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 /* Release at CTA scope; partner: mok_hw_mbarrier_try_wait_cta. */
 MOK_DEVICE void mok_hw_mbarrier_arrive_cta(uint64_t *bar)
@@ -32,8 +29,8 @@ MOK_DEVICE void mok_hw_mbarrier_arrive_expect_cta(uint64_t *bar, uint32_t bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mok_hw_shared_address(bar)), "r"(bytes) : "memory");
 }
 
-/* Arrives at the same barrier of CTA `cta` of the cluster. Orders nothing between the two CTAs but the async proxy's own work: enough to say
- * that wgmma has read a stage, which the other CTA then fills by TMA. */
+/* Arrives at the same barrier of CTA `cta` of the cluster. Orders nothing between the two CTAs but the async proxy's own work: enough to
+ * say that wgmma has read a stage, which the other CTA then fills by TMA. */
 MOK_DEVICE void mok_hw_mbarrier_arrive_cluster(uint64_t *bar, uint32_t cta)
 {
     asm volatile("{\n"

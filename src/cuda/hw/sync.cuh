@@ -12,8 +12,8 @@ MOK_DEVICE void mok_hw_cluster_wait(void) { asm volatile("barrier.cluster.wait.a
 /* Shared memory written by ordinary stores, next read by TMA or wgmma: each writer fences, then a barrier. */
 MOK_DEVICE void mok_hw_fence_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* Lets the device report an error and end the kernel: a store to address 0. Not the trap instruction: where that is reachable, the compiler keeps
- * to the registers of the kernel's entry, whatever setmaxnreg grants, and spills. */
+/* Lets the device report an error and end the kernel: a store to address 0. Not the trap instruction: where that is reachable, the compiler
+ * keeps to the registers of the kernel's entry, whatever setmaxnreg grants, and spills. */
 MOK_DEVICE void mok_hw_raise_device_error(void) { asm volatile("st.global.u32 [%0], %1;" ::"l"((uint64_t)0), "r"(0) : "memory"); }
 
 /* Registers a thread of the calling warpgroup may use from here on. Takes effect in all four warps; a multiple of 8. */

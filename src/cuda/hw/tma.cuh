@@ -1,16 +1,13 @@
 /*
- * The tensor copy engine (TMA): one instruction a function. `map` is a CUtensorMap in kernel parameter (or constant, global) memory; coordinates
- * are in elements, innermost first. Elements outside the tensor read as zero and are not written.
+ * The tensor copy engine (TMA): one instruction a function. `map` is a CUtensorMap in kernel parameter (or constant, global) memory;
+ * coordinates are in elements, innermost first. Elements outside the tensor read as zero and are not written.
  */
 #ifndef MOK_CUDA_HW_TMA_CUH
 #define MOK_CUDA_HW_TMA_CUH
 
 #include "cuda/hw/address.cuh"
 
-MOK_DEVICE void mok_hw_tma_prefetch_map(const void *map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory");
-}
+MOK_DEVICE void mok_hw_tma_prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory"); }
 
 /* Global to shared memory; `bar` receives the bytes. */
 MOK_DEVICE void mok_hw_tma_load_2d(void *to, const void *map, uint64_t *bar, int32_t c0, int32_t c1)

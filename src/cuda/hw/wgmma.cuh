@@ -1,12 +1,14 @@
 /*
- * Matrix multiply of a warpgroup (wgmma, sm_90a): 64 x 256 += (64 x 16) * (16 x 256), bf16 operands in shared memory, fp32 accumulators in registers.
+ * Matrix multiply of a warpgroup (wgmma, sm_90a): 64 x 256 += (64 x 16) * (16 x 256), bf16 operands in shared memory, fp32 accumulators in
+ * registers.
  *
  * Accumulator. Thread t of the warpgroup, warp v = t / 32, lane l = t % 32: acc[4j + i] is the element of row 16v + l/4 + 8*(i/2), column
  * 8j + 2*(l%4) + i%2.
  *
  * Operands lie in shared memory as TMA writes them with 128-byte swizzle, in blocks that start at multiples of 1024 bytes:
  *   K-major    rows of 64 k values (128 bytes); 8 rows make 1024 bytes. One step of 16 k advances the address by 32 bytes.
- *   MN-major   blocks of 64 m or n values (128 bytes) by 64 k; the next 64 m or n are 8192 bytes on. One step of 16 k advances by 2048 bytes.
+ *   MN-major   blocks of 64 m or n values (128 bytes) by 64 k; the next 64 m or n are 8192 bytes on. One step of 16 k advances by 2048
+ *              bytes.
  */
 #ifndef MOK_CUDA_HW_WGMMA_CUH
 #define MOK_CUDA_HW_WGMMA_CUH
@@ -21,7 +23,7 @@ enum {
     MOK_HW_MN_MAJOR_STEP = 2048 / 16
 };
 
-/* Descriptor of an operand block. Address, stride between 64-wide blocks (MN-major only), stride between groups of 8 rows; swizzle 128 bytes. */
+/* Descriptor of an operand block: address, stride between 64-wide blocks (MN-major only) and between groups of 8 rows; swizzle 128 bytes. */
 MOK_DEVICE uint64_t mok_hw_wgmma_operand(const void *block)
 {
     const uint64_t swizzle_128 = (uint64_t)1 << 62;
