@@ -137,7 +137,6 @@ struct mok_gemm_tile {
     int32_t num_rows;
     int32_t carry_in, carry_out; /* the expert began before, goes on behind this window */
     int32_t starts_from_memory;  /* the accumulators start from the gradient or the carry */
-    int32_t writes;              /* 0: the matrix stays as it is */
 };
 
 template <typename TILE> struct mok_gemm_shared {

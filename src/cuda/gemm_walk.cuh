@@ -95,8 +95,7 @@ MOK_DEVICE int mok_cuda_find_wgrad_tile(const struct mok_wgrad_kernel_args *args
     tile->carry_in = tile->num_rows > 0 && first < window_first;
     tile->carry_out = tile->num_rows > 0 && end > window_end;
     tile->starts_from_memory = tile->carry_in || (tile->num_rows > 0 && args->add);
-    tile->writes = tile->num_rows > 0 || (real_rows == 0 && !args->add && walk->rows.first_tile == 0);
-    if (!tile->writes) {
+    if (tile->num_rows == 0 && (real_rows > 0 || args->add || walk->rows.first_tile > 0)) {
         tile->rows = 0;
     }
     return 1;

@@ -23,7 +23,7 @@ template <typename TILE>
 MOK_DEVICE void multiply_wgrad_tiles(const struct mok_wgrad_kernel_args *args, struct mok_gemm_shared<TILE> *shared, uint32_t warpgroup)
 {
     struct mok_worker<TILE> worker = mok_cuda_open_worker<TILE>(shared, warpgroup, args->wait_limit_ns);
-    struct mok_gemm_tile tile, next;
+    struct mok_gemm_tile tile;
     int more = mok_cuda_take_tile<TILE>(&worker, &tile);
     while (more) {
         if (mok_cuda_has_rows<TILE>(&worker, &tile)) {
@@ -32,12 +32,11 @@ MOK_DEVICE void multiply_wgrad_tiles(const struct mok_wgrad_kernel_args *args, s
             if (tile.num_rows > 0) {
                 mok_cuda_multiply<TILE>(&worker, acc, mok_cuda_wgrad_num_steps(&tile), NULL, NULL, NULL);
             }
-            more = mok_cuda_finish_wgrad<TILE>(args, &worker, acc, &tile, &next);
+            mok_cuda_finish_wgrad<TILE>(args, &worker, acc, &tile);
         } else {
             mok_cuda_skip_steps<TILE>(&worker, mok_cuda_wgrad_num_stages(args, &tile));
-            more = mok_cuda_take_tile<TILE>(&worker, &next);
         }
-        tile = next;
+        more = mok_cuda_take_tile<TILE>(&worker, &tile);
     }
     mok_cuda_close_panels();
 }

@@ -4,11 +4,12 @@
  * or from the carry of the window before, and are rounded once, at the end.
  *
  * What the accumulators start from comes through the operand stages, in front of the steps of the contraction, so that it is read while the
- * tile before is still being multiplied; and the sums leave through two stages behind those steps, which the loader hands on empty. A stage
- * holds three panels (64 rows x 128 bytes of a warpgroup coming, 16 rows of a warp leaving):
+ * tile before is still being multiplied. A stage holds three panels (64 rows x 128 bytes) of each warpgroup:
  *
- *   fp32, 32 columns a panel:  coming 0 1 2 | 3 4 5 | 6 7     leaving 0 1 2 | 3 4 5 and 6, 7 in the warp's own two buffers
- *   bf16, 64 columns a panel:  coming 0 1 2 | 3               leaving 0 1 2 | 3
+ *   fp32, 32 columns a panel: panels 0 1 2 | 3 4 5 | 6 7        bf16, 64 columns a panel: panels 0 1 2 | 3
+ *
+ * The sums leave panel by panel (16 rows of a warp) through the warp's two buffers. TMA stores take about 32 bytes a cycle, so this costs
+ * 4,000 cycles with fp32; handing them out through empty operand stages was no faster, because the next tile's loads then wait instead.
  */
 #ifndef MOK_CUDA_GEMM_WGRAD_CUH
 #define MOK_CUDA_GEMM_WGRAD_CUH
@@ -16,10 +17,7 @@
 #include "cuda/gemm_multiply.cuh"
 #include "cuda/gemm_walk.cuh"
 
-enum {
-    MOK_WGRAD_STAGE_PANELS = 3, /* of a warpgroup, or of a warp, in a stage */
-    MOK_WGRAD_OUT_STAGES = 2
-};
+enum { MOK_WGRAD_STAGE_PANELS = 3 }; /* of a warpgroup in a stage */
 
 /* Whether the values that the tile starts from, or leaves, are bf16: carries are fp32. */
 MOK_DEVICE int mok_cuda_wgrad_reads_bf16(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
@@ -42,8 +40,7 @@ MOK_DEVICE int32_t mok_cuda_wgrad_num_steps(const struct mok_gemm_tile *tile)
 MOK_DEVICE int32_t mok_cuda_wgrad_num_stages(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
 {
     int32_t panels = tile->starts_from_memory ? mok_cuda_wgrad_num_panels(mok_cuda_wgrad_reads_bf16(args, tile)) : 0;
-    return (panels + MOK_WGRAD_STAGE_PANELS - 1) / MOK_WGRAD_STAGE_PANELS + mok_cuda_wgrad_num_steps(tile) +
-           (tile->writes ? MOK_WGRAD_OUT_STAGES : 0);
+    return (panels + MOK_WGRAD_STAGE_PANELS - 1) / MOK_WGRAD_STAGE_PANELS + mok_cuda_wgrad_num_steps(tile);
 }
 
 MOK_DEVICE uint8_t *mok_cuda_wgrad_panel(struct mok_stage *stage, uint32_t warpgroup, int32_t place)
@@ -103,10 +100,6 @@ MOK_DEVICE void mok_cuda_load_wgrad(const struct mok_wgrad_kernel_args *args, st
                 mok_hw_tma_load_2d_cluster(to, &args->b, full, 3, col, row);
             }
         }
-        mok_cuda_advance<TILE>(cursor);
-    }
-    for (int i = 0; i < MOK_WGRAD_OUT_STAGES && tile->writes; i++) {
-        mok_cuda_begin_stage<TILE>(shared, cursor, 0, args->wait_limit_ns);
         mok_cuda_advance<TILE>(cursor);
     }
 }
@@ -213,97 +206,46 @@ MOK_DEVICE void mok_cuda_start_wgrad(const struct mok_wgrad_kernel_args *args, s
     mok_hw_wgmma_hold(acc);
 }
 
-/* Where panel `panel` of the sums leaves from: a stage that the loader handed on empty, or the warp's own buffers. */
-template <typename TILE> MOK_DEVICE uint8_t *mok_cuda_out_panel(const struct mok_worker<TILE> *worker, int panel)
+/* A written panel leaves for (row, col) of the matrix. */
+MOK_DEVICE void mok_cuda_send_wgrad_panel(struct mok_panel_writer *writer, const CUtensorMap *map, const uint8_t *panel, int32_t col,
+                                          int32_t row, int32_t expert)
 {
-    const int in_stages = MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS;
-    if (panel >= in_stages) {
-        return worker->writer.buffers + (panel - in_stages) * MOK_GEMM_PANEL_BYTES;
-    }
-    return worker->shared->stage[worker->stage.idx].a +
-           (worker->warp * MOK_WGRAD_STAGE_PANELS + panel % MOK_WGRAD_STAGE_PANELS) * MOK_GEMM_PANEL_BYTES;
-}
-
-/* Before panel `panel`: the first of a stage waits for the stage, the first of the own buffers until their last store has read them (the
- * two groups of this tile's stages are newer). */
-template <typename TILE> MOK_DEVICE void mok_cuda_begin_out_panel(struct mok_worker<TILE> *worker, int panel)
-{
-    if (panel % MOK_WGRAD_STAGE_PANELS != 0) {
-        return;
-    }
-    if (panel < MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS) {
-        mok_cuda_await_stage<TILE>(worker);
-        return;
-    }
-    if (threadIdx.x % 32 == 0) {
-        mok_hw_bulk_wait_read_2();
-    }
-    __syncwarp();
-}
-
-/* After panel `panel` of num_panels: the last of a stage, or of all, sends its group to (row, col of the panel) of the matrix. */
-template <typename TILE>
-MOK_DEVICE void mok_cuda_end_out_panel(struct mok_worker<TILE> *worker, int panel, int num_panels, const CUtensorMap *map,
-                                       int32_t panel_cols, const struct mok_gemm_tile *tile, int32_t expert)
-{
-    const int first = panel / MOK_WGRAD_STAGE_PANELS * MOK_WGRAD_STAGE_PANELS;
-    if (panel != first + MOK_WGRAD_STAGE_PANELS - 1 && panel != num_panels - 1) {
-        return;
-    }
     mok_cuda_publish_panel();
     if (threadIdx.x % 32 == 0) {
-        for (int p = first; p <= panel; p++) {
-            mok_hw_tma_store_3d(map, mok_cuda_out_panel<TILE>(worker, p), tile->col + p * panel_cols,
-                                tile->row + (int32_t)worker->warp * MOK_GEMM_WARP_ROWS, expert);
-        }
+        mok_hw_tma_store_3d(map, panel, col, row, expert);
         mok_hw_bulk_commit();
     }
-    if (panel < MOK_WGRAD_OUT_STAGES * MOK_WGRAD_STAGE_PANELS) {
-        mok_cuda_advance<TILE>(&worker->stage);
-    }
+    writer->turn++;
 }
 
-/* Stores the sums and takes the next tile; returns 0 at the end of the tiles. */
 template <typename TILE>
-MOK_DEVICE int mok_cuda_finish_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
-                                     const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
+MOK_DEVICE void mok_cuda_finish_wgrad(const struct mok_wgrad_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+                                      const struct mok_gemm_tile *tile)
 {
-    const int bf16 = mok_cuda_wgrad_writes_bf16(args, tile), carries = args->bf16 && tile->carry_out;
+    struct mok_panel_writer *writer = &worker->writer;
+    const int carries = args->bf16 && tile->carry_out;
     const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part];
-    const int32_t expert = carries ? 0 : tile->expert;
-    const uint32_t first = worker->stage.idx, second = first + 1 == TILE::STAGES ? 0 : first + 1;
-    if (bf16) {
+    const int32_t row = tile->row + (int32_t)worker->warp * MOK_GEMM_WARP_ROWS, expert = carries ? 0 : tile->expert;
+    if (mok_cuda_wgrad_writes_bf16(args, tile)) {
 #pragma unroll
-        for (int panel = 0; panel < MOK_GEMM_COLS / 64; panel++) {
+        for (int p = 0; p < MOK_GEMM_COLS / 64; p++) {
+            uint8_t *panel = mok_cuda_panel_buffer(writer, 1);
             uint32_t packed[MOK_PANEL_WORDS];
-            mok_cuda_begin_out_panel<TILE>(worker, panel);
-            mok_cuda_pack_panel(acc + 32 * panel, packed);
+            mok_cuda_pack_panel(acc + 32 * p, packed);
 #pragma unroll
             for (int pair = 0; pair < 4; pair++) {
-                mok_cuda_write_quarter(mok_cuda_out_panel<TILE>(worker, panel), pair, packed + 4 * pair);
+                mok_cuda_write_quarter(panel, pair, packed + 4 * pair);
             }
-            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 64, map, 64, tile, expert);
+            mok_cuda_send_wgrad_panel(writer, map, panel, tile->col + p * 64, row, expert);
         }
-    } else {
+        return;
+    }
 #pragma unroll
-        for (int panel = 0; panel < MOK_GEMM_COLS / 32; panel++) {
-            mok_cuda_begin_out_panel<TILE>(worker, panel);
-            mok_cuda_write_fp32_panel(mok_cuda_out_panel<TILE>(worker, panel), acc + 16 * panel);
-            mok_cuda_end_out_panel<TILE>(worker, panel, MOK_GEMM_COLS / 32, map, 32, tile, expert);
-        }
+    for (int p = 0; p < MOK_GEMM_COLS / 32; p++) {
+        uint8_t *panel = mok_cuda_panel_buffer(writer, 1);
+        mok_cuda_write_fp32_panel(panel, acc + 16 * p);
+        mok_cuda_send_wgrad_panel(writer, map, panel, tile->col + p * 32, row, expert);
     }
-    int more = mok_cuda_take_tile<TILE>(worker, next_out); /* the loader has handed on all stages of this tile */
-    /* The stages are free when their groups have been read; only the own buffers' group (empty with bf16) is newer. */
-    if (threadIdx.x % 32 == 0) {
-        if (bf16) {
-            mok_hw_bulk_commit();
-        }
-        mok_hw_bulk_wait_read_1();
-    }
-    __syncwarp();
-    mok_cuda_release_stage<TILE>(worker, first);
-    mok_cuda_release_stage<TILE>(worker, second);
-    return more;
 }
 
 #endif

@@ -60,8 +60,7 @@ MOK_DEVICE void mok_hw_tma_store_3d(const void *map, const void *from, int32_t c
 
 MOK_DEVICE void mok_hw_bulk_commit(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-/* Until at most two, one or none of this thread's groups still have to *read* shared memory. */
-MOK_DEVICE void mok_hw_bulk_wait_read_2(void) { asm volatile("cp.async.bulk.wait_group.read 2;" ::: "memory"); }
+/* Until at most one, or none, of this thread's groups still have to *read* shared memory. */
 MOK_DEVICE void mok_hw_bulk_wait_read_1(void) { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
 MOK_DEVICE void mok_hw_bulk_wait_read_0(void) { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
