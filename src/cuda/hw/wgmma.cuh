@@ -23,7 +23,7 @@ enum {
     MOK_HW_MN_MAJOR_STEP = 2048 / 16
 };
 
-/* Descriptor of an operand block: address, stride between 64-wide blocks (MN-major only) and between groups of 8 rows; swizzle 128 bytes. */
+/* Descriptor of an operand block: address, stride between 64-wide blocks (MN-major) and between groups of 8 rows; swizzle 128 bytes. */
 MOK_DEVICE uint64_t mok_hw_wgmma_operand(const void *block)
 {
     const uint64_t swizzle_128 = (uint64_t)1 << 62;
