@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the ladder in its variants, checks each, times each, prints a short table last. Run from the root of the repository on a machine
 # with a Hopper GPU.
-#   run.sh [SHAPES]      SHAPES: names joined by commas, default all
+#   ladder.sh [SHAPES]      SHAPES: names joined by commas, default all
 #   VARIANTS="name:flags;name:flags"     nvcc flags of each variant; default: the production constants
 #   ROW_GROUPS="16 8"                        row groups (order of tiles) to time
 # JSON lines and logs go to $OUT, or to bench/results.
