@@ -113,7 +113,9 @@ static void run_way(const struct mok_ref_problem *first_problem, const struct mo
     }
     mok_status status = mok_ref_outputs_alloc(&problem, &outputs);
     if (status == MOK_OK) {
-        (void)mok_case_run_problem(&problem, &way->knobs, &here, 0x7f, &outputs, result);
+        struct mok_ref_knobs knobs = way->knobs;
+        knobs.path = where->path != MOK_PATH_AUTO ? where->path : knobs.path;
+        (void)mok_case_run_problem(&problem, &knobs, &here, 0x7f, &outputs, result);
         if (result->status == MOK_OK) {
             compare_way(first_problem, first, way, &problem, &outputs, result);
         }

@@ -40,7 +40,7 @@ enum {
     MOK_FUSED_REGISTERS_MULTIPLY = 216,
     MOK_FUSED_REGISTERS_HELP = 72,
     MOK_FUSED_SCOUT_AHEAD = 10,   /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
-    MOK_FUSED_RING_BYTES = 17 * 1024,
+    MOK_FUSED_RING_BYTES = 16 * 1024,
     MOK_FUSED_MAX_PLACES = 48,
     MOK_FUSED_ZERO_BYTES = 512
 };
@@ -82,6 +82,7 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
 };
 
 typedef struct mok_gemm_shared<struct mok_tile_fused> mok_fused_shared;
+static_assert(sizeof(mok_fused_shared) <= 227 * 1024, "what a CTA of sm_90 may have");
 
 /* Called by all threads, before the roles part. */
 MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shared *shared)

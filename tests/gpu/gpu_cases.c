@@ -1,7 +1,9 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [--timeout MS] [NAME]         NAME: only cases whose name contains it; MS: both limits of every group
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [NAME]
+ *
+ * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +60,8 @@ int main(int argc, char **argv)
             with_slow = 1;
         } else if (strcmp(argv[i], "--no-poison") == 0) {
             where.poison = NULL;
+        } else if (strcmp(argv[i], "--fused") == 0) {
+            where.path = MOK_PATH_FUSED;
         } else if (strcmp(argv[i], "--timeout") == 0 && i + 1 < argc) {
             where.peer_timeout_ms = where.local_timeout_ms = atoi(argv[++i]);
         } else {
@@ -69,9 +73,10 @@ int main(int argc, char **argv)
         return gpu_finish();
     }
     for (int c = 0; c < mok_ref_case_count(); c++) {
-        const struct mok_ref_case *recipe = mok_ref_case_get(c);
-        if ((name == NULL || strstr(recipe->name, name) != NULL) && (with_slow || !recipe->slow)) {
-            run_case(recipe, &where);
+        struct mok_ref_case recipe = *mok_ref_case_get(c);
+        recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : recipe.knobs.path;
+        if ((name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow)) {
+            run_case(&recipe, &where);
         }
     }
     return gpu_finish();

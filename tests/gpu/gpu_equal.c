@@ -1,9 +1,12 @@
 /*
  * Which bits are equal (docs/numerics.md), on the GPU: a few problems, each run in all ways of cli/case_equal.c: other rings, minibatches, kept rows,
  * numbers of ranks, paths, and again.
+ *
+ *   gpu_equal [--fused]         --fused: every way on the fused path, against the first run on the staged one
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "case_equal.h"
 #include "gpu_check.h"
@@ -17,9 +20,9 @@ static const struct mok_ref_case problems[] = {
      .ids = MOK_IDS_DISTINCT, .grad_dtype = MOK_DTYPE_BF16},
 };
 
-static void try_problem(const struct mok_ref_case *recipe)
+static void try_problem(const struct mok_ref_case *recipe, int32_t path)
 {
-    struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS};
+    struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .path = path};
     struct mok_case_result *results = calloc((size_t)mok_case_way_count(), sizeof *results);
     mok_status status = mok_case_equal(recipe, &where, results);
     if (status != MOK_OK) {
@@ -45,14 +48,15 @@ static void try_problem(const struct mok_ref_case *recipe)
     free(results);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int32_t path = argc > 1 && strcmp(argv[1], "--fused") == 0 ? MOK_PATH_FUSED : MOK_PATH_AUTO;
     if (gpu_count() == 0) {
         gpu_skip("equal bits: no GPU");
         return gpu_finish();
     }
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
-        try_problem(&problems[i]);
+        try_problem(&problems[i], path);
     }
     return gpu_finish();
 }
