@@ -7,15 +7,13 @@
 #ifndef MOK_CUDA_WATCH_CUH
 #define MOK_CUDA_WATCH_CUH
 
+#include <mok/mok.h>
+
 #include "cuda/control.h"
 #include "cuda/hw/scope.cuh"
 #include "pass/site.h"
 
-enum {
-    MOK_WATCH_NAP_NS = 100,
-    MOK_WATCH_STATUS_TIMEOUT = 40, /* MOK_ERR_TIMEOUT, MOK_ERR_ABORTED: checked in kernel.c */
-    MOK_WATCH_STATUS_ABORTED = 41
-};
+enum { MOK_WATCH_NAP_NS = 100 };
 
 MOK_DEVICE uint32_t *mok_cuda_word(const struct mok_cuda_watch *watch, int32_t rank, int64_t offset)
 {
@@ -63,14 +61,14 @@ MOK_DEVICE void mok_cuda_raise_abort(const struct mok_cuda_watch *watch)
 /* The limit is over: record, then abort. */
 MOK_DEVICE void mok_cuda_expire(const struct mok_cuda_watch *watch, const struct mok_cuda_sight *sight)
 {
-    mok_cuda_record_fault(watch, MOK_WATCH_STATUS_TIMEOUT, watch->rank, sight);
+    mok_cuda_record_fault(watch, MOK_ERR_TIMEOUT, watch->rank, sight);
     mok_cuda_raise_abort(watch);
 }
 
 /* A peer (or this rank's host) raised the abort: record only. */
 MOK_DEVICE void mok_cuda_give_up(const struct mok_cuda_watch *watch, const struct mok_cuda_sight *sight)
 {
-    mok_cuda_record_fault(watch, MOK_WATCH_STATUS_ABORTED, -1, sight);
+    mok_cuda_record_fault(watch, MOK_ERR_ABORTED, -1, sight);
 }
 
 /* Waits until a peer's word has reached n, by signed difference: acquire, partner of mok_hw_store_release_sys. 1 = reached. */

@@ -1,0 +1,205 @@
+/*
+ * What the CUDA backend decides on the host, checked where there is no GPU: windows of rows, memory, automatic values, how rows are cut into copies, and
+ * the answer of a machine without a GPU.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef MOK_HAVE_CUDA
+
+#include "api/setup.h"
+#include "cuda/device.h"
+#include "cuda/staged.h"
+
+/* A config of one rank; the setup as the API makes it. */
+static struct mok_pass_setup setup_of(int32_t num_ranks, int64_t max_tokens, int64_t keep_rows, int32_t minibatch, int32_t places)
+{
+    mok_group_config config;
+    struct mok_pass_setup setup;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.num_ranks = num_ranks;
+    config.shape = (mok_shape){12, 2, 64, 40, 24, MOK_FORMAT_BF16, max_tokens};
+    config.num_saved = 2;
+    config.keep_rows = keep_rows;
+    config.minibatch_rows = minibatch;
+    config.ring_minibatches = places;
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+    return setup;
+}
+
+/* ---- windows ---------------------------------------------------------------------------------------------------------------- */
+
+/* Every padded row is in exactly one window; a window lies in one lap, is kept or not as a whole, and fits its buffers. */
+static void check_windows(struct mok_pass_setup setup)
+{
+    struct mok_pass_group group = {.setup = setup, .layout = mok_cuda_plan_layout(&setup)};
+    struct mok_staged pass = {.group = &group, .ring = &group.setup.ring_backward, .kept_rows = group.layout.kept_rows};
+    struct mok_window window = {0, 0, 0, 0};
+    int64_t end = 0, ring_rows = mok_plan_ring_rows(pass.ring);
+    int num_windows = 0;
+    while (mok_cuda_next_window(&pass, &window)) {
+        assert_int_equal(window.first, end);
+        assert_true(window.rows > 0);
+        assert_int_equal(window.rows % MOK_TILE_ROWS, 0);
+        end = window.first + window.rows;
+        assert_int_equal(window.lap, window.first / ring_rows);
+        assert_int_equal(window.lap, (end - 1) / ring_rows);
+        assert_int_equal(window.is_kept, window.first < pass.kept_rows);
+        assert_true(!window.is_kept || end <= pass.kept_rows);
+        assert_true(mok_plan_ring_row(pass.ring, window.first) + window.rows <= ring_rows);
+        num_windows++;
+    }
+    assert_int_equal(end, mok_plan_max_rows(&setup.dims));
+    assert_int_equal(group.layout.spans_windows, num_windows > 1);
+}
+
+static void test_windows(void **state)
+{
+    static const int64_t keeps[] = {0, 128, 256, 640, 1280, MOK_KEEP_ALL};
+    static const int32_t minibatches[] = {0, 128, 384}, rings[] = {0, 1, 2, 5};
+    (void)state;
+    for (size_t k = 0; k < sizeof keeps / sizeof keeps[0]; k++) {
+        for (size_t m = 0; m < sizeof minibatches / sizeof minibatches[0]; m++) {
+            for (size_t r = 0; r < sizeof rings / sizeof rings[0]; r++) {
+                check_windows(setup_of(1, 1, keeps[k], minibatches[m], rings[r]));
+                check_windows(setup_of(1, 400, keeps[k], minibatches[m], rings[r]));
+                check_windows(setup_of(3, 277, keeps[k], minibatches[m], rings[r]));
+            }
+        }
+    }
+}
+
+/* ---- memory and automatic values -------------------------------------------------------------------------------------------- */
+
+static void test_memory(void **state)
+{
+    (void)state;
+    struct mok_pass_setup setup = setup_of(2, 500, 512, 128, 2);
+    struct mok_cuda_layout layout = mok_cuda_plan_layout(&setup);
+    mok_memory memory = {.struct_size = sizeof memory};
+    mok_pass_cuda.memory(&setup, &memory);
+    assert_int_equal(memory.ring_bytes, layout.ring_bytes);
+    assert_int_equal(memory.saved_bytes, 2 * layout.saved_stride);
+    assert_int_equal(memory.other_bytes, layout.other_bytes + mok_cuda_plan_schedule(&setup).bytes);
+    assert_int_equal(layout.kept_rows, 512);
+    /* x, y, h and, for backward, dy, dg, du of 256 rows, at least */
+    assert_true(layout.ring_bytes >= 256 * 2 * (3 * 64 + 3 * 40));
+    assert_true(layout.saved_stride >= 512 * 2 * (64 + 2 * 40));
+}
+
+/* One lap over the worst case where that fits, several where it does not. */
+static void test_automatic_ring(void **state)
+{
+    mok_group_config config;
+    struct mok_pass_setup setup;
+    (void)state;
+    setup = setup_of(2, 500, 0, 0, 0);
+    assert_true(mok_plan_ring_rows(&setup.ring_forward) >= mok_plan_max_rows_any(&setup.dims));
+    assert_true(mok_plan_ring_rows(&setup.ring_backward) >= mok_plan_max_rows_any(&setup.dims));
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.num_ranks = 64;
+    config.shape = (mok_shape){384, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192};
+    config.num_saved = 1;
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+    assert_true(mok_plan_ring_rows(&setup.ring_forward) < mok_plan_max_rows_any(&setup.dims));
+    assert_true(mok_cuda_plan_layout(&setup).ring_bytes < (int64_t)20 << 30);
+}
+
+static void test_refusals(void **state)
+{
+    mok_group_config config;
+    struct mok_pass_setup setup;
+    (void)state;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.shape = (mok_shape){MOK_CUDA_MAX_EXPERTS + 1, 1, 8, 8, 0, MOK_FORMAT_BF16, 1};
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mok_last_error(), "num_experts"));
+    config.shape.num_experts = 4;
+    config.reserve_sms = 10000;
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "reserve_sms"));
+}
+
+/* ---- copies ----------------------------------------------------------------------------------------------------------------- */
+
+/* The bytes of a row are covered, every copy is a multiple of 16, and the ring fits two blocks an SM. */
+static void test_cut_rows(void **state)
+{
+    (void)state;
+    for (int32_t row_bytes = 16; row_bytes <= 1 << 17; row_bytes += row_bytes < 40000 ? 16 : 1008) {
+        struct mok_cuda_move_args args = {.row_bytes = row_bytes};
+        size_t shared_bytes = mok_cuda_cut_rows(&args);
+        assert_true(args.batch >= 1 && args.batch <= 32);
+        assert_true(args.stages >= 5 && args.stages <= 8);
+        assert_int_equal(args.chunk_bytes % 16, 0);
+        assert_true((int64_t)args.chunk_bytes * args.row_chunks >= row_bytes);
+        assert_true((int64_t)args.chunk_bytes * (args.row_chunks - 1) < row_bytes);
+        assert_true(shared_bytes >= (size_t)args.stages * (size_t)args.batch * (size_t)args.chunk_bytes);
+        assert_true(shared_bytes <= 112 * 1024);
+    }
+}
+
+/* ---- kernels and devices ---------------------------------------------------------------------------------------------------- */
+
+static void test_argument_structs(void **state)
+{
+    (void)state;
+    assert_int_equal(mok_cuda_count_kernel().args_bytes, sizeof(struct mok_cuda_sort_args));
+    assert_int_equal(mok_cuda_scatter_kernel().args_bytes, sizeof(struct mok_cuda_sort_args));
+    assert_int_equal(mok_cuda_own_kernel().args_bytes, sizeof(struct mok_cuda_own_args));
+    assert_int_equal(mok_cuda_routes_kernel().args_bytes, sizeof(struct mok_cuda_own_args));
+    assert_int_equal(mok_cuda_barrier_kernel().args_bytes, sizeof(struct mok_cuda_barrier_args));
+    assert_int_equal(mok_cuda_publish_kernel().args_bytes, sizeof(struct mok_cuda_publish_args));
+    assert_int_equal(mok_cuda_pull_kernel().args_bytes, sizeof(struct mok_cuda_move_args));
+    assert_int_equal(mok_cuda_push_kernel().args_bytes, sizeof(struct mok_cuda_move_args));
+    assert_int_equal(mok_cuda_sum_y_kernel().args_bytes, sizeof(struct mok_cuda_sum_y_args));
+    assert_int_equal(mok_cuda_sum_dx_kernel().args_bytes, sizeof(struct mok_cuda_sum_dx_args));
+    assert_int_equal(mok_cuda_raise_kernel().args_bytes, sizeof(struct mok_cuda_raise_args));
+    assert_int_equal(mok_cuda_stamp_kernel().args_bytes, sizeof(struct mok_cuda_stamp_args));
+}
+
+static void test_no_gpu(void **state)
+{
+    mok_group_config config;
+    mok_group *group = NULL;
+    (void)state;
+    if (mok_cuda_probe() == MOK_OK) {
+        skip();
+    }
+    assert_int_equal(mok_cuda_probe(), MOK_ERR_NO_DEVICE);
+    assert_non_null(strstr(mok_last_error(), "no usable GPU"));
+    assert_int_equal(mok_backend_available(MOK_BACKEND_CUDA), 0);
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.shape = (mok_shape){4, 2, 64, 40, 0, MOK_FORMAT_BF16, 16};
+    assert_int_equal(mok_group_create(&config, &group), MOK_ERR_NO_DEVICE);
+    assert_null(group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_argument_structs),
+        cmocka_unit_test(test_no_gpu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+int main(void)
+{
+    printf("this build has no CUDA backend\n");
+    return 77;
+}
+
+#endif
