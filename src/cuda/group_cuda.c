@@ -272,6 +272,9 @@ static mok_status status_now(const struct mok_pass_group *group)
 static void record_on_host(struct mok_pass_group *group, mok_status status)
 {
     int32_t none = MOK_OK;
+    if (status_now(group) != MOK_OK) {
+        return;
+    }
     group->record->rank = status == MOK_ERR_ABORTED ? -1 : group->setup.dims.rank;
     __atomic_compare_exchange_n(&group->record->status, &none, (int32_t)status, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
