@@ -338,7 +338,8 @@ typedef struct mok_forward_args {
     const float *w;        /* [T, K] fp32, in: router weights. Weights of routes with id -1 are not read. */
     const float *shared_w; /* [T] fp32, in: weight of the shared expert per token; NULL = 1; must be NULL without a shared expert */
     void *y;               /* [T, H] bf16, out. May not overlap any input, nor the input memory of `saved`. */
-    mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: never used, its last backward enqueued before, or released. */
+    mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: never used, its last backward enqueued before, or released.
+                            All ranks must give the object of the same index in one pass: it names the memory that peers pull x from. */
 } mok_forward_args;
 
 /* Everything NULL. */
