@@ -131,7 +131,7 @@ struct matrix {
     int64_t rows, columns;
     const float *got;
     const float *start; /* NULL in overwrite mode */
-    const double *expected, *bound;
+    const double *expected, *bound, *allowance;
     int is_empty; /* the expert has no rows: the result is exact */
     int32_t dtype;
 };
@@ -147,7 +147,7 @@ static void compare_matrix(const struct matrix *m, struct mok_ref_spot spot, str
     for (int64_t i = 0; i < m->rows * m->columns; i++) {
         double got = (double)m->got[i];
         double error = error_of(got, m->expected[i]);
-        double bound = m->bound[i] + half_ulp(fmax(fabs(got), fabs(m->expected[i])), m->dtype);
+        double bound = m->bound[i] + m->allowance[i] + half_ulp(fmax(fabs(got), fabs(m->expected[i])), m->dtype);
         if (m->is_empty) {
             int is_right = m->start == NULL ? is_positive_zero(m->got[i]) : is_same_bits(m->got[i], m->start[i]);
             error = is_right ? 0.0 : INFINITY;
@@ -158,30 +158,38 @@ static void compare_matrix(const struct matrix *m, struct mok_ref_spot spot, str
     }
 }
 
-/* The three gradients of one FFN, number idx of the arrays. */
-static void compare_ffn(const struct mok_ref_problem *problem, enum mok_ref_check first_check, int64_t width, int64_t idx, int is_empty,
-                        const struct mok_ref_grads *got, const struct mok_ref_grads *start, const struct mok_ref_real_weights *expected,
-                        const struct mok_ref_real_weights *bound, struct mok_ref_spot spot, struct mok_ref_report *report)
+/* The gradients of all FFNs of one kind: what came back, what it started from, and what oracle 2 says. */
+struct ffns {
+    enum mok_ref_check first_check; /* of gate; up and down follow */
+    int64_t width;
+    const struct mok_ref_grads *got, *start;
+    const struct mok_ref_real_weights *expected, *bound, *allowance;
+};
+
+/* The three gradients of FFN number idx. */
+static void compare_ffn(const struct mok_ref_problem *problem, const struct ffns *ffns, int64_t idx, int is_empty, struct mok_ref_spot spot,
+                        struct mok_ref_report *report)
 {
-    int64_t hidden = problem->hidden;
+    int64_t hidden = problem->hidden, width = ffns->width;
     int64_t at = idx * width * hidden;
-    int has_start = start->gate != NULL;
-    struct matrix gate = {first_check,
-                          width,
-                          hidden,
-                          got->gate + at,
-                          has_start ? start->gate + at : NULL,
-                          expected->gate + at,
-                          bound->gate + at,
-                          is_empty,
-                          problem->grad_dtype};
-    struct matrix up = {first_check + 1,   width,          hidden,   got->up + at,       has_start ? start->up + at : NULL,
-                        expected->up + at, bound->up + at, is_empty, problem->grad_dtype};
-    struct matrix down = {first_check + 2,     hidden,           width,    got->down + at,     has_start ? start->down + at : NULL,
-                          expected->down + at, bound->down + at, is_empty, problem->grad_dtype};
-    compare_matrix(&gate, spot, report);
-    compare_matrix(&up, spot, report);
-    compare_matrix(&down, spot, report);
+    const float *got[] = {ffns->got->gate, ffns->got->up, ffns->got->down};
+    const float *start[] = {ffns->start->gate, ffns->start->up, ffns->start->down};
+    const double *expected[] = {ffns->expected->gate, ffns->expected->up, ffns->expected->down};
+    const double *bound[] = {ffns->bound->gate, ffns->bound->up, ffns->bound->down};
+    const double *allowance[] = {ffns->allowance->gate, ffns->allowance->up, ffns->allowance->down};
+    for (int i = 0; i < 3; i++) {
+        struct matrix matrix = {.check = ffns->first_check + (unsigned)i,
+                                .rows = i == 2 ? hidden : width,
+                                .columns = i == 2 ? width : hidden,
+                                .got = got[i] + at,
+                                .start = start[i] == NULL ? NULL : start[i] + at,
+                                .expected = expected[i] + at,
+                                .bound = bound[i] + at,
+                                .allowance = allowance[i] + at,
+                                .is_empty = is_empty,
+                                .dtype = problem->grad_dtype};
+        compare_matrix(&matrix, spot, report);
+    }
 }
 
 static int has_rows(const struct mok_ref_problem *problem, int32_t expert)
@@ -198,17 +206,27 @@ static int has_rows(const struct mok_ref_problem *problem, int32_t expert)
 void mok_ref_compare_rounded(const struct mok_ref_problem *problem, const struct mok_ref_rounded *rounded,
                              const struct mok_ref_outputs *outputs, struct mok_ref_scope scope, struct mok_ref_report *report)
 {
+    struct ffns routed = {MOK_CHECK_DGATE,
+                          problem->inter,
+                          &outputs->grads,
+                          &problem->start,
+                          &rounded->grads,
+                          &rounded->grads_bound,
+                          &rounded->grads_allowance};
+    struct ffns shared = {MOK_CHECK_SHARED_DGATE,
+                          problem->shared_inter,
+                          &outputs->shared_grads,
+                          &problem->shared_start,
+                          &rounded->shared_grads,
+                          &rounded->shared_grads_bound,
+                          &rounded->shared_grads_allowance};
     for (int32_t rank = scope.first_rank; rank < scope.first_rank + scope.num_ranks; rank++) {
         compare_tokens(problem, rounded, outputs, rank, report);
         for (int32_t e = mok_ref_first_expert(problem, rank); e < mok_ref_first_expert(problem, rank + 1); e++) {
-            struct mok_ref_spot spot = {rank, e, -1, -1};
-            compare_ffn(problem, MOK_CHECK_DGATE, problem->inter, e, !has_rows(problem, e), &outputs->grads, &problem->start,
-                        &rounded->grads, &rounded->grads_bound, spot, report);
+            compare_ffn(problem, &routed, e, !has_rows(problem, e), (struct mok_ref_spot){rank, e, -1, -1}, report);
         }
         if (problem->shared_inter > 0) {
-            struct mok_ref_spot spot = {rank, 0, -1, -1};
-            compare_ffn(problem, MOK_CHECK_SHARED_DGATE, problem->shared_inter, rank, problem->tokens[rank] == 0, &outputs->shared_grads,
-                        &problem->shared_start, &rounded->shared_grads, &rounded->shared_grads_bound, spot, report);
+            compare_ffn(problem, &shared, rank, problem->tokens[rank] == 0, (struct mok_ref_spot){rank, 0, -1, -1}, report);
         }
     }
 }

@@ -3,9 +3,11 @@
  */
 #include "ref/mutant.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ref/operand.h"
 #include "ref/runs.h"
 #include "ref/sum.h"
 
@@ -21,6 +23,8 @@ static const char *const mutant_names[MOK_MUTANT_COUNT] = {
     [MOK_MUTANT_PADDING_COUNTED] = "padding row counted",
     [MOK_MUTANT_ROWS_SHIFTED] = "rows shifted by one",
     [MOK_MUTANT_DW_NEIGHBOUR] = "dw from a neighbour",
+    [MOK_MUTANT_DG_OFF] = "one dg off by 2%",
+    [MOK_MUTANT_WH_NEIGHBOUR] = "w*h with a neighbour's weight",
     [MOK_MUTANT_ROW_LOST] = "row lost",
 };
 
@@ -107,11 +111,11 @@ static void store_grads(const struct mok_ref_real_weights *from, int64_t count, 
 }
 
 /* Everything but the last sums. */
-static mok_status play(const struct mok_ref_problem *p, struct mok_ref_outputs *out)
+static mok_status play_rows(const struct mok_ref_problem *p, const struct mok_ref_play *play, struct mok_ref_outputs *out)
 {
     struct mok_ref_rounded rounded;
     size_t elements = (size_t)(p->num_tokens * p->hidden) * sizeof(mok_bf16);
-    mok_status status = mok_ref_rounded_run(p, &rounded);
+    mok_status status = mok_ref_rounded_play(p, play, &rounded);
     if (status != MOK_OK) {
         return status;
     }
@@ -133,6 +137,15 @@ static mok_status play(const struct mok_ref_problem *p, struct mok_ref_outputs *
     return MOK_OK;
 }
 
+mok_status mok_ref_mutant_play(const struct mok_ref_problem *problem, const struct mok_ref_play *play, struct mok_ref_outputs *outputs_out)
+{
+    mok_status status = play_rows(problem, play, outputs_out);
+    if (status == MOK_OK) {
+        sum_slots(problem, problem, outputs_out);
+    }
+    return status;
+}
+
 /* Weight gradients of one expert as if one route more had gone to it; all else as it should be. */
 static mok_status count_padding(const struct mok_ref_problem *p, struct mok_ref_outputs *out)
 {
@@ -152,7 +165,7 @@ static mok_status count_padding(const struct mok_ref_problem *p, struct mok_ref_
     }
     memcpy(crowded.ids, p->ids, bytes);
     crowded.ids[stray] = expert;
-    mok_status status = play(&crowded, &other);
+    mok_status status = play_rows(&crowded, &mok_ref_plain_play, &other);
     if (status == MOK_OK) {
         memcpy(out->grads.gate + expert * matrix, other.grads.gate + expert * matrix, (size_t)matrix * sizeof(float));
         memcpy(out->grads.up + expert * matrix, other.grads.up + expert * matrix, (size_t)matrix * sizeof(float));
@@ -161,6 +174,90 @@ static mok_status count_padding(const struct mok_ref_problem *p, struct mok_ref_
     mok_ref_outputs_free(p, &other);
     free(crowded.ids);
     return status;
+}
+
+/* What spoils operands on their way, and where. */
+struct spoiler {
+    enum mok_ref_mutant mutant;
+    int32_t expert;
+    int has_spoilt;
+};
+
+/* The element of dg whose square is the largest share of its column's, so that it shows in the gradients made from that column; none that
+ * has an allowance. */
+static void spoil_dg(struct spoiler *spoiler, const struct mok_ref_rows *rows)
+{
+    double largest = 0.0;
+    int64_t chosen = -1;
+    for (int64_t i = 0; i < rows->width; i++) {
+        double squares = 0.0;
+        for (int64_t at = i; at < rows->num_rows * rows->width; at += rows->width) {
+            squares += rows->dg[at] * rows->dg[at];
+        }
+        for (int64_t at = i; at < rows->num_rows * rows->width; at += rows->width) {
+            if (rows->dg_allowance[at] == 0.0 && rows->dg[at] * rows->dg[at] > largest * squares) {
+                largest = rows->dg[at] * rows->dg[at] / squares;
+                chosen = at;
+            }
+        }
+    }
+    if (chosen >= 0) {
+        rows->dg[chosen] *= 1.02;
+        spoiler->has_spoilt = 1;
+    }
+}
+
+/* The first row whose weight differs from the next row's by a quarter or more. */
+static void spoil_wh(struct spoiler *spoiler, const struct mok_ref_rows *rows)
+{
+    int64_t row = 0;
+    while (row + 1 < rows->num_rows &&
+           fabsf(rows->w[rows->place[row + 1]] - rows->w[rows->place[row]]) < 0.25f * fabsf(rows->w[rows->place[row]])) {
+        row++;
+    }
+    for (int64_t at = row * rows->width; row + 1 < rows->num_rows && at < (row + 1) * rows->width; at++) {
+        rows->wh[at] = mok_ref_operand_round(rows->w[rows->place[row + 1]] * (float)rows->h[at]);
+        spoiler->has_spoilt = 1;
+    }
+}
+
+static void spoil(void *context, const struct mok_ref_rows *rows)
+{
+    struct spoiler *spoiler = context;
+    if (rows->expert == spoiler->expert && spoiler->mutant == MOK_MUTANT_DG_OFF) {
+        spoil_dg(spoiler, rows);
+    } else if (rows->expert == spoiler->expert) {
+        spoil_wh(spoiler, rows);
+    }
+}
+
+/* dg: in the expert with the fewest rows, w * h: in that with the most. */
+static mok_status choose_expert(const struct mok_ref_problem *p, struct spoiler *spoiler)
+{
+    struct mok_ref_runs runs;
+    mok_status status = mok_ref_runs_make(p, &runs);
+    int64_t chosen = spoiler->mutant == MOK_MUTANT_DG_OFF ? INT64_MAX : 0;
+    for (int32_t e = 0; status == MOK_OK && e < p->num_experts; e++) {
+        int64_t num = runs.first[e + 1] - runs.first[e];
+        if (num > 0 && (spoiler->mutant == MOK_MUTANT_DG_OFF ? num < chosen : num > chosen)) {
+            chosen = num;
+            spoiler->expert = e;
+        }
+    }
+    mok_ref_runs_free(&runs);
+    return status;
+}
+
+/* Rows with spoilt operands; all else as it should be. */
+static mok_status play_spoilt(const struct mok_ref_problem *p, enum mok_ref_mutant mutant, struct mok_ref_outputs *out)
+{
+    struct spoiler spoiler = {.mutant = mutant};
+    struct mok_ref_play play = mok_ref_plain_play;
+    play.operands = spoil;
+    play.context = &spoiler;
+    mok_status status = choose_expert(p, &spoiler);
+    status = status == MOK_OK ? play_rows(p, &play, out) : status;
+    return status == MOK_OK && !spoiler.has_spoilt ? MOK_ERR_ARGUMENT : status;
 }
 
 /* Copies of what a fault changes in the inputs. */
@@ -207,7 +304,8 @@ static mok_status run_changed(const struct mok_ref_problem *p, enum mok_ref_muta
     forward.w = mutant == MOK_MUTANT_WEIGHT_OFF ? changed->w : p->w;
     forward.ids = mutant == MOK_MUTANT_ROUTE_DROPPED ? changed->ids : p->ids;
     backward.ids = mutant == MOK_MUTANT_DX_ROUTE_DROPPED ? changed->ids : p->ids;
-    mok_status status = play(&rows, out);
+    mok_status status = mutant == MOK_MUTANT_DG_OFF || mutant == MOK_MUTANT_WH_NEIGHBOUR ? play_spoilt(p, mutant, out)
+                                                                                          : play_rows(&rows, &mok_ref_plain_play, out);
     if (status == MOK_OK &&
         (mutant == MOK_MUTANT_ROWS_SWAPPED || mutant == MOK_MUTANT_DX_ROWS_SWAPPED || mutant == MOK_MUTANT_ROWS_SHIFTED)) {
         status = move_rows(p, mutant, out);

@@ -49,8 +49,9 @@ struct mok_ref_rounded {
     mok_bf16 *y, *dx;    /* [N, H] */
     double *dw, *dw_bound;               /* [N, K] */
     double *dshared_w, *dshared_w_bound; /* [N]; NULL without a shared expert */
-    struct mok_ref_real_weights grads, grads_bound; /* bound without the final rounding to the gradient's dtype */
-    struct mok_ref_real_weights shared_grads, shared_grads_bound;
+    struct mok_ref_real_weights grads, shared_grads;
+    struct mok_ref_real_weights grads_bound, shared_grads_bound;         /* without the final rounding to the gradient's dtype */
+    struct mok_ref_real_weights grads_allowance, shared_grads_allowance; /* to be added: flips of g, u and what follows (operand.h) */
 };
 
 /* Errors: MEMORY. */

@@ -4,14 +4,16 @@
  *
  * Bounds. dw: 2^-7 * sqrt(sum (dh*h)^2). A weight gradient, sum over n rows of a_r * b_r: 2^-7 * sqrt(sum (a*b)^2) + (n + 2) * 2^-24 * sum
  * |a*b|, so each gradient takes three products: of the operands, of their squares, of their magnitudes. In add mode the existing value is
- * one more term of the sum of magnitudes.
+ * one more term of the sum of magnitudes. To both come the allowances of operand.h, times the magnitude of the other factor; what the fp32
+ * sums behind g, u and dh may be off takes one product of squares for each.
  */
-#include "ref/oracle.h"
+#include "ref/rounded.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ref/operand.h"
 #include "ref/product.h"
 #include "ref/real.h"
 #include "ref/runs.h"
@@ -19,6 +21,7 @@
 
 /* The rows of one expert, and where their results go. */
 struct run {
+    int32_t expert; /* -1 = shared */
     int64_t num_rows;
     const int64_t *token; /* [num_rows] */
     const int64_t *place; /* [num_rows] index into w, dw, row_y, row_dx */
@@ -27,25 +30,35 @@ struct run {
     const mok_bf16 *gate, *up, *down;
     mok_bf16 *row_y, *row_dx;
     double *dw, *dw_bound;
-    struct mok_ref_real_weights grad, bound; /* of this expert; grad holds the start */
+    struct mok_ref_real_weights grad, bound, allowance; /* of this expert; grad holds the start */
 };
 
 struct scratch {
-    double *x, *dy, *row;        /* [rows, H] */
-    double *g, *u, *h, *dh, *wh; /* [rows, width] */
-    double *a, *b;               /* [rows, max(H, width)] squares and magnitudes */
-    double *squares;             /* [width, H] */
-    double *gate, *up, *down;    /* [width, H] weights of the expert at hand, widened */
+    double *x, *dy, *row;                           /* [rows, H] */
+    double *g, *u, *h, *dh, *wh;                    /* [rows, width] dg takes the place of g once it is made, du that of u */
+    double *g_terms, *u_terms, *dh_terms;           /* [rows, width] sums of the squares of what g, u and dh are sums of */
+    double *dg_allowance, *du_allowance, *wh_allowance; /* [rows, width] */
+    double *a, *b;                                  /* [rows, max(H, width)] squares and magnitudes */
+    double *squares;                                /* [width, H] */
+    double *gate, *up, *down;                       /* [width, H] weights of the expert at hand, widened */
+    const struct mok_ref_play *play;
 };
 
-static double to_bf16(double value) { return (double)mok_bf16_to_float(mok_bf16_from_float((float)value)); }
+const struct mok_ref_play mok_ref_plain_play = {mok_ref_product_nt, mok_ref_product_nn, mok_ref_product_tn, NULL, NULL};
 
 static void clear(double *values, int64_t count) { memset(values, 0, (size_t)count * sizeof(double)); }
 
-static void round_all(double *values, int64_t count)
+static void take_magnitudes(const double *from, int64_t count, double *to)
 {
     for (int64_t i = 0; i < count; i++) {
-        values[i] = to_bf16(values[i]);
+        to[i] = fabs(from[i]);
+    }
+}
+
+static void take_squares(const double *from, int64_t count, double *to)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = from[i] * from[i];
     }
 }
 
@@ -72,38 +85,34 @@ static void scatter(const double *rows, const int64_t *place, int64_t num_rows, 
     }
 }
 
-/* act and its partial derivatives at bf16 g, u: fp32 values. A comparison with NaN is false, so NaN stays. */
-static void activate(const mok_activation *act, double g, double u, float *h, float *by_g, float *by_u)
+/* From the sums g, u and dh of every row and the squares of their terms: h, w*h, dg, du, their allowances, dw and its bound. */
+static void run_elements(const struct mok_ref_problem *problem, const struct run *run, struct scratch *s)
 {
-    double limit = act->limit;
-    double z = g > limit ? limit : g;
-    double c = u > limit ? limit : u < -limit ? -limit : u;
-    double s = 1.0 / (1.0 + exp(-act->alpha * z));
-    *h = (float)(z * s * (c + act->up_offset));
-    *by_g = (float)(g > limit ? 0.0 : s * (1.0 + act->alpha * z * (1.0 - s)) * (c + act->up_offset));
-    *by_u = (float)(u > limit || u < -limit ? 0.0 : z * s);
-}
-
-/* From g, u (rounded) and dh of every row: h, w*h, dg in the place of g, du in the place of u, dw and its bound. */
-static void run_elements(const mok_activation *act, const struct run *run, struct scratch *s)
-{
+    const mok_activation *act = &problem->activation;
     for (int64_t r = 0; r < run->num_rows; r++) {
         float w = run->w == NULL ? 1.0f : run->w[run->place[r]];
-        double dw = 0.0, squares = 0.0;
+        double dw = 0.0, squares = 0.0, allowed = 0.0;
         for (int64_t i = r * run->width; i < (r + 1) * run->width; i++) {
-            float h, by_g, by_u;
-            float dh = (float)s->dh[i];
-            float d = w * dh;
-            activate(act, s->g[i], s->u[i], &h, &by_g, &by_u);
-            s->h[i] = to_bf16(h);
-            s->wh[i] = to_bf16(w * (float)s->h[i]);
-            s->g[i] = to_bf16(d * by_g);
-            s->u[i] = to_bf16(d * by_u);
-            dw += (double)dh * s->h[i];
-            squares += (double)dh * s->h[i] * (double)dh * s->h[i];
+            struct mok_ref_inexact g = mok_ref_operand_sum(problem->hidden, s->g[i], s->g_terms[i]);
+            struct mok_ref_inexact u = mok_ref_operand_sum(problem->hidden, s->u[i], s->u_terms[i]);
+            struct mok_ref_inexact dh = mok_ref_operand_sum(problem->hidden, s->dh[i], s->dh_terms[i]);
+            struct mok_ref_operand made, allowance;
+            float term = (float)dh.value;
+            mok_ref_operand_make(act, mok_ref_operand_round(g.value), mok_ref_operand_round(u.value), term, w, &made);
+            mok_ref_operand_allow(act, g, u, dh, w, &made, &allowance);
+            s->h[i] = made.h;
+            s->wh[i] = made.wh;
+            s->g[i] = made.dg;
+            s->u[i] = made.du;
+            s->dg_allowance[i] = allowance.dg;
+            s->du_allowance[i] = allowance.du;
+            s->wh_allowance[i] = allowance.wh;
+            dw += (double)term * made.h;
+            squares += (double)term * made.h * (double)term * made.h;
+            allowed += fabs((double)term) * allowance.h;
         }
         run->dw[run->place[r]] = dw;
-        run->dw_bound[run->place[r]] = ldexp(sqrt(squares), -7);
+        run->dw_bound[run->place[r]] = ldexp(sqrt(squares), -7) + allowed;
     }
 }
 
@@ -114,24 +123,69 @@ static void add_gradient(int64_t rows, int64_t m, int64_t n, const double *a, co
     for (int64_t i = 0; i < m * n; i++) {
         bound[i] = fabs(grad[i]);
     }
-    mok_ref_product_tn(m, n, rows, a, b, grad);
-    for (int64_t i = 0; i < rows * m; i++) {
-        s->a[i] = fabs(a[i]);
-    }
-    for (int64_t i = 0; i < rows * n; i++) {
-        s->b[i] = fabs(b[i]);
-    }
+    s->play->product_tn(m, n, rows, a, b, grad);
+    take_magnitudes(a, rows * m, s->a);
+    take_magnitudes(b, rows * n, s->b);
     mok_ref_product_tn(m, n, rows, s->a, s->b, bound);
-    for (int64_t i = 0; i < rows * m; i++) {
-        s->a[i] *= s->a[i];
-    }
-    for (int64_t i = 0; i < rows * n; i++) {
-        s->b[i] *= s->b[i];
-    }
+    take_squares(a, rows * m, s->a);
+    take_squares(b, rows * n, s->b);
     clear(s->squares, m * n);
     mok_ref_product_tn(m, n, rows, s->a, s->b, s->squares);
     for (int64_t i = 0; i < m * n; i++) {
         bound[i] = ldexp(sqrt(s->squares[i]), -7) + (double)(rows + 2) * ldexp(bound[i], -24);
+    }
+}
+
+/* total of row r, element i: += allowance[r, i] * |other[r, j]| for all j; it stands at i * i_step + j * j_step. Most allowances are 0. */
+static void add_allowance(const struct run *run, int64_t hidden, const double *allowance, const double *other, int64_t i_step,
+                          int64_t j_step, double *total)
+{
+    for (int64_t at = 0; at < run->num_rows * run->width; at++) {
+        const double *row = other + at / run->width * hidden;
+        double *to = total + at % run->width * i_step;
+        for (int64_t j = 0; allowance[at] != 0.0 && j < hidden; j++) {
+            to[j * j_step] += allowance[at] * fabs(row[j]);
+        }
+    }
+}
+
+/* g, u, dh [rows, width], not rounded yet, and the sums of the squares of their terms. */
+static void run_sums(const struct run *run, int64_t hidden, struct scratch *s)
+{
+    int64_t n = run->num_rows, width = run->width;
+    double *all[] = {s->g, s->u, s->dh, s->g_terms, s->u_terms, s->dh_terms};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        clear(all[i], n * width);
+    }
+    s->play->product_nt(n, width, hidden, s->x, s->gate, s->g);
+    s->play->product_nt(n, width, hidden, s->x, s->up, s->u);
+    s->play->product_nn(n, width, hidden, s->dy, s->down, s->dh);
+    take_squares(s->x, n * hidden, s->a);
+    take_squares(s->gate, width * hidden, s->squares);
+    mok_ref_product_nt(n, width, hidden, s->a, s->squares, s->g_terms);
+    take_squares(s->up, width * hidden, s->squares);
+    mok_ref_product_nt(n, width, hidden, s->a, s->squares, s->u_terms);
+    take_squares(s->dy, n * hidden, s->a);
+    take_squares(s->down, width * hidden, s->squares);
+    mok_ref_product_nn(n, width, hidden, s->a, s->squares, s->dh_terms);
+}
+
+static void show_operands(const struct run *run, struct scratch *s)
+{
+    struct mok_ref_rows rows = {.expert = run->expert,
+                                .num_rows = run->num_rows,
+                                .width = run->width,
+                                .place = run->place,
+                                .w = run->w,
+                                .h = s->h,
+                                .wh = s->wh,
+                                .dg = s->g,
+                                .du = s->u,
+                                .wh_allowance = s->wh_allowance,
+                                .dg_allowance = s->dg_allowance,
+                                .du_allowance = s->du_allowance};
+    if (s->play->operands != NULL) {
+        s->play->operands(s->play->context, &rows);
     }
 }
 
@@ -146,25 +200,22 @@ static void run_expert(const struct mok_ref_problem *problem, const struct run *
     widen(run->down, width * hidden, s->down);
     gather(problem->x, run->token, n, hidden, s->x);
     gather(problem->dy, run->token, n, hidden, s->dy);
-    clear(s->g, n * width);
-    clear(s->u, n * width);
-    clear(s->dh, n * width);
-    mok_ref_product_nt(n, width, hidden, s->x, s->gate, s->g);
-    mok_ref_product_nt(n, width, hidden, s->x, s->up, s->u);
-    mok_ref_product_nn(n, width, hidden, s->dy, s->down, s->dh);
-    round_all(s->g, n * width);
-    round_all(s->u, n * width);
-    run_elements(&problem->activation, run, s);
+    run_sums(run, hidden, s);
+    run_elements(problem, run, s);
+    show_operands(run, s);
     clear(s->row, n * hidden);
-    mok_ref_product_nt(n, hidden, width, s->h, s->down, s->row);
+    s->play->product_nt(n, hidden, width, s->h, s->down, s->row);
     scatter(s->row, run->place, n, hidden, run->row_y);
     clear(s->row, n * hidden);
-    mok_ref_product_nn(n, hidden, width, s->g, s->gate, s->row);
-    mok_ref_product_nn(n, hidden, width, s->u, s->up, s->row);
+    s->play->product_nn(n, hidden, width, s->g, s->gate, s->row);
+    s->play->product_nn(n, hidden, width, s->u, s->up, s->row);
     scatter(s->row, run->place, n, hidden, run->row_dx);
     add_gradient(n, width, hidden, s->g, s->x, s, run->grad.gate, run->bound.gate);
     add_gradient(n, width, hidden, s->u, s->x, s, run->grad.up, run->bound.up);
     add_gradient(n, hidden, width, s->dy, s->wh, s, run->grad.down, run->bound.down);
+    add_allowance(run, hidden, s->dg_allowance, s->x, hidden, 1, run->allowance.gate);
+    add_allowance(run, hidden, s->du_allowance, s->x, hidden, 1, run->allowance.up);
+    add_allowance(run, hidden, s->wh_allowance, s->dy, 1, width, run->allowance.down);
 }
 
 static struct mok_ref_real_weights at_matrix(struct mok_ref_real_weights all, int64_t idx)
@@ -176,7 +227,8 @@ static void run_routed(const struct mok_ref_problem *p, const struct mok_ref_run
 {
     for (int32_t e = 0; e < p->num_experts; e++) {
         int64_t at = (int64_t)e * p->inter * p->hidden, first = runs->first[e];
-        struct run run = {runs->first[e + 1] - first,
+        struct run run = {e,
+                          runs->first[e + 1] - first,
                           runs->token + first,
                           runs->route + first,
                           p->w,
@@ -189,7 +241,8 @@ static void run_routed(const struct mok_ref_problem *p, const struct mok_ref_run
                           out->dw,
                           out->dw_bound,
                           at_matrix(out->grads, at),
-                          at_matrix(out->grads_bound, at)};
+                          at_matrix(out->grads_bound, at),
+                          at_matrix(out->grads_allowance, at)};
         run_expert(p, &run, s);
     }
 }
@@ -198,7 +251,8 @@ static void run_shared(const struct mok_ref_problem *p, const int64_t *every_tok
 {
     for (int32_t r = 0; r < p->num_ranks; r++) {
         int64_t at = (int64_t)r * p->shared_inter * p->hidden, first = mok_ref_first_token(p, r);
-        struct run run = {p->tokens[r],
+        struct run run = {-1,
+                          p->tokens[r],
                           every_token + first,
                           every_token + first,
                           p->shared_w,
@@ -211,7 +265,8 @@ static void run_shared(const struct mok_ref_problem *p, const int64_t *every_tok
                           out->dshared_w,
                           out->dshared_w_bound,
                           at_matrix(out->shared_grads, at),
-                          at_matrix(out->shared_grads_bound, at)};
+                          at_matrix(out->shared_grads_bound, at),
+                          at_matrix(out->shared_grads_allowance, at)};
         run_expert(p, &run, s);
     }
 }
@@ -246,11 +301,13 @@ static mok_status alloc_rounded(const struct mok_ref_problem *p, struct mok_ref_
     out->dw_bound = mok_ref_zeroed(routes, &failed);
     mok_ref_real_weights_alloc(&out->grads, p->num_experts, p->inter, p->hidden, &failed);
     mok_ref_real_weights_alloc(&out->grads_bound, p->num_experts, p->inter, p->hidden, &failed);
+    mok_ref_real_weights_alloc(&out->grads_allowance, p->num_experts, p->inter, p->hidden, &failed);
     if (p->shared_inter > 0) {
         out->dshared_w = mok_ref_zeroed(p->num_tokens, &failed);
         out->dshared_w_bound = mok_ref_zeroed(p->num_tokens, &failed);
         mok_ref_real_weights_alloc(&out->shared_grads, p->num_ranks, p->shared_inter, p->hidden, &failed);
         mok_ref_real_weights_alloc(&out->shared_grads_bound, p->num_ranks, p->shared_inter, p->hidden, &failed);
+        mok_ref_real_weights_alloc(&out->shared_grads_allowance, p->num_ranks, p->shared_inter, p->hidden, &failed);
     }
     return failed ? MOK_ERR_MEMORY : MOK_OK;
 }
@@ -259,12 +316,14 @@ static mok_status alloc_scratch(int64_t rows, int64_t width, int64_t hidden, str
 {
     int failed = 0;
     int64_t wider = width > hidden ? width : hidden;
-    double **by_hidden[] = {&s->x, &s->dy, &s->row}, **by_width[] = {&s->g, &s->u, &s->h, &s->dh, &s->wh};
+    double **by_hidden[] = {&s->x, &s->dy, &s->row};
+    double **by_width[] = {&s->g,       &s->u,       &s->h,        &s->dh,           &s->wh,           &s->g_terms,
+                           &s->u_terms, &s->dh_terms, &s->dg_allowance, &s->du_allowance, &s->wh_allowance};
     double **matrices[] = {&s->squares, &s->gate, &s->up, &s->down};
     for (int i = 0; i < 3; i++) {
         *by_hidden[i] = mok_ref_zeroed(rows * hidden, &failed);
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 11; i++) {
         *by_width[i] = mok_ref_zeroed(rows * width, &failed);
     }
     for (int i = 0; i < 4; i++) {
@@ -277,7 +336,8 @@ static mok_status alloc_scratch(int64_t rows, int64_t width, int64_t hidden, str
 
 static void free_scratch(struct scratch *s)
 {
-    double *all[] = {s->x, s->dy, s->row, s->g, s->u, s->h, s->dh, s->wh, s->a, s->b, s->squares, s->gate, s->up, s->down};
+    double *all[] = {s->x,  s->dy, s->row, s->g, s->u, s->h, s->dh, s->wh, s->g_terms, s->u_terms, s->dh_terms,
+                     s->dg_allowance, s->du_allowance, s->wh_allowance, s->a, s->b, s->squares, s->gate, s->up, s->down};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
@@ -301,10 +361,10 @@ static void run_all(const struct mok_ref_problem *p, const struct mok_ref_runs *
     }
 }
 
-mok_status mok_ref_rounded_run(const struct mok_ref_problem *problem, struct mok_ref_rounded *rounded_out)
+mok_status mok_ref_rounded_play(const struct mok_ref_problem *problem, const struct mok_ref_play *play, struct mok_ref_rounded *rounded_out)
 {
     struct mok_ref_runs runs = {0};
-    struct scratch scratch = {0};
+    struct scratch scratch = {.play = play};
     memset(rounded_out, 0, sizeof *rounded_out);
     mok_status status = mok_ref_runs_make(problem, &runs);
     int64_t *every_token = malloc(((size_t)problem->num_tokens + 1) * sizeof(int64_t));
@@ -326,6 +386,11 @@ mok_status mok_ref_rounded_run(const struct mok_ref_problem *problem, struct mok
     return status;
 }
 
+mok_status mok_ref_rounded_run(const struct mok_ref_problem *problem, struct mok_ref_rounded *rounded_out)
+{
+    return mok_ref_rounded_play(problem, &mok_ref_plain_play, rounded_out);
+}
+
 void mok_ref_rounded_free(struct mok_ref_rounded *rounded)
 {
     mok_bf16 *rows[] = {rounded->row_y, rounded->row_dx, rounded->shared_y, rounded->shared_dx, rounded->y, rounded->dx};
@@ -338,8 +403,10 @@ void mok_ref_rounded_free(struct mok_ref_rounded *rounded)
     }
     mok_ref_real_weights_free(&rounded->grads);
     mok_ref_real_weights_free(&rounded->grads_bound);
+    mok_ref_real_weights_free(&rounded->grads_allowance);
     mok_ref_real_weights_free(&rounded->shared_grads);
     mok_ref_real_weights_free(&rounded->shared_grads_bound);
+    mok_ref_real_weights_free(&rounded->shared_grads_allowance);
     memset(rounded, 0, sizeof *rounded);
 }
 
