@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "case_list.h"
 
 /* Knobs that are 0 are the case's own. */
 static const struct mok_case_way ways[] = {
@@ -40,11 +41,28 @@ static const struct mok_case_way ways[] = {
     {"fused", 0, MOK_CASE_THREADS, {.path = MOK_PATH_FUSED}},
 };
 
-int mok_case_way_count(void) { return (int)(sizeof ways / sizeof ways[0]); }
-
-struct mok_case_way mok_case_way_get(const struct mok_ref_case *recipe, int idx)
+static int is_listed(const struct mok_case_way *way, const struct mok_case_where *where)
 {
-    struct mok_case_way way = ways[idx];
+    return mok_case_has_ranks(where->backend, way->ranks) && mok_case_has_path(where->backend, way->knobs.path);
+}
+
+int mok_case_way_count(const struct mok_case_where *where)
+{
+    int count = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        count += is_listed(&ways[i], where);
+    }
+    return count;
+}
+
+struct mok_case_way mok_case_way_get(const struct mok_ref_case *recipe, const struct mok_case_where *where, int idx)
+{
+    int at = 0;
+    while (idx > 0 || !is_listed(&ways[at], where)) {
+        idx -= is_listed(&ways[at], where);
+        at++;
+    }
+    struct mok_case_way way = ways[at];
     way.num_ranks = way.num_ranks == 0 ? recipe->num_ranks : way.num_ranks;
     way.knobs.max_tokens = way.knobs.max_tokens == 0 ? recipe->knobs.max_tokens : way.knobs.max_tokens;
     return way;
@@ -135,8 +153,8 @@ mok_status mok_case_equal(const struct mok_ref_case *recipe, const struct mok_ca
     mok_status status = mok_ref_outputs_alloc(&problem, &first);
     if (status == MOK_OK) {
         status = mok_case_run_problem(&problem, &recipe->knobs, where, 0xff, &first, &base);
-        for (int i = 0; i < mok_case_way_count(); i++) {
-            struct mok_case_way way = mok_case_way_get(recipe, i);
+        for (int i = 0; i < mok_case_way_count(where); i++) {
+            struct mok_case_way way = mok_case_way_get(recipe, where, i);
             results_out[i] = base; /* a first run that failed is what every way has to say */
             if (status == MOK_OK) {
                 run_way(&problem, &first, &way, where, &results_out[i]);

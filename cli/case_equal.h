@@ -20,9 +20,10 @@ struct mok_case_way {
     struct mok_ref_knobs knobs;
 };
 
-int mok_case_way_count(void);
-/* The idx-th way for this case; layouts and T_max are the case's own unless the way is about them. */
-struct mok_case_way mok_case_way_get(const struct mok_ref_case *recipe, int idx);
+/* Ways that the backend has (case_list.h). */
+int mok_case_way_count(const struct mok_case_where *where);
+/* The idx-th of them for this case; T_max is the case's own unless the way is about it. */
+struct mok_case_way mok_case_way_get(const struct mok_ref_case *recipe, const struct mok_case_where *where, int idx);
 
 /* Tokens of each of num_ranks ranks: all different, from four ranks on one has none. Their sum is num_tokens. */
 void mok_case_split(int64_t num_tokens, int32_t num_ranks, int64_t *tokens);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "case_list.h"
 
 /* One launch. */
 struct launch {
@@ -152,8 +153,8 @@ static mok_status prepare(struct launch *launch, const struct mok_ref_problem *p
     if (mok_case_memory_of(launch->where->backend) == NULL) {
         return MOK_ERR_NOT_BUILT;
     }
-    if (kind == MOK_CASE_PROCESSES && launch->where->backend != MOK_BACKEND_CPU) {
-        return MOK_ERR_UNSUPPORTED; /* device memory does not survive a fork */
+    if (!mok_case_has_ranks(launch->where->backend, kind)) {
+        return MOK_ERR_UNSUPPORTED; /* who looks at the list first does not come here */
     }
     if (kind == MOK_CASE_THREADS) {
         MOK_TRY(mok_hub_create(problem->num_ranks, &launch->hub));

@@ -182,7 +182,7 @@ static mok_status check_bench(const struct mok_ref_case *recipe, struct bench *b
 
 int mok_case_skipped(const struct mok_case_result *result)
 {
-    return result->status == MOK_ERR_UNSUPPORTED || result->status == MOK_ERR_NOT_BUILT || result->status == MOK_ERR_NO_DEVICE;
+    return result->status == MOK_ERR_NOT_BUILT || result->status == MOK_ERR_NO_DEVICE;
 }
 
 int mok_case_passed(const struct mok_case_result *result)

@@ -17,7 +17,7 @@
 #include "ref/compare.h"
 
 struct mok_case_result {
-    mok_status status;     /* the first failure of a library call, or MOK_OK; UNSUPPORTED, NOT_BUILT, NO_DEVICE: cannot run here (a skip) */
+    mok_status status;     /* the first failure of a library call, or MOK_OK; NOT_BUILT, NO_DEVICE: cannot run here (a skip) */
     int32_t status_rank;   /* who failed */
     char message[512];     /* its sentence */
     struct mok_ref_report report;
@@ -31,7 +31,8 @@ struct mok_case_result {
 /* Ranks whose outputs this process has. */
 struct mok_ref_scope mok_case_scope(const struct mok_ref_problem *problem, const struct mok_case_where *where);
 
-/* 1: it could not run here (no such backend, path or peer): neither passed nor failed. */
+/* 1: it could not run here (no GPU, or a build without the backend or peer): neither passed nor failed. What a backend does not have by
+ * design is no skip: see case_list.h. */
 int mok_case_skipped(const struct mok_case_result *result);
 
 /* 1: ran, every check passed. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "case_list.h"
 #include "case_run.h"
 #include "commands.h"
 #include "json_file.h"
@@ -164,10 +165,13 @@ static void run_case(struct verify_job *job, const struct mok_ref_case *recipe)
 
 /* ---- all cases ---------------------------------------------------------------------------------------------------------- */
 
-static int is_wanted(const struct verify_settings *settings, const struct mok_ref_case *recipe, int num_names, char **names)
+/* num_ranks: 0 = any. Named cases are on the list: that was checked. */
+static int is_wanted(const struct verify_settings *settings, const struct mok_case_where *where, int64_t num_ranks,
+                     const struct mok_ref_case *recipe, int num_names, char **names)
 {
     if (num_names == 0) {
-        return !(settings->is_quick && recipe->slow) && (settings->num_ranks == 0 || settings->num_ranks == recipe->num_ranks);
+        return mok_case_is_listed(recipe, where) && !(settings->is_quick && recipe->slow) &&
+               (num_ranks == 0 || num_ranks == recipe->num_ranks);
     }
     for (int idx = 0; idx < num_names; idx++) {
         if (strcmp(names[idx], recipe->name) == 0) {
@@ -177,11 +181,11 @@ static int is_wanted(const struct verify_settings *settings, const struct mok_re
     return 0;
 }
 
-static void list_cases(const struct verify_settings *settings, int num_names, char **names)
+static void list_cases(const struct verify_settings *settings, const struct mok_case_where *where, int num_names, char **names)
 {
     for (int idx = 0; idx < mok_ref_case_count(); idx++) {
         const struct mok_ref_case *recipe = mok_ref_case_get(idx);
-        if (is_wanted(settings, recipe, num_names, names)) {
+        if (is_wanted(settings, where, settings->num_ranks, recipe, num_names, names)) {
             printf("%-28s ranks %" PRId32 ", experts %" PRId32 ", top %" PRId32 ", hidden %" PRId32 ", intermediate %" PRId32
                    ", shared %" PRId32 "; %s\n",
                    recipe->name, recipe->num_ranks, recipe->num_experts, recipe->top_k, recipe->hidden, recipe->inter,
@@ -192,9 +196,10 @@ static void list_cases(const struct verify_settings *settings, int num_names, ch
 
 static mok_status run_cases(struct verify_job *job, int num_names, char **names)
 {
+    int64_t num_ranks = job->team->is_processes ? job->team->num_ranks : job->settings->num_ranks;
     job->cases = cJSON_CreateArray();
     for (int idx = 0; idx < mok_ref_case_count(); idx++) {
-        if (is_wanted(job->settings, mok_ref_case_get(idx), num_names, names)) {
+        if (is_wanted(job->settings, &job->where, num_ranks, mok_ref_case_get(idx), num_names, names)) {
             run_case(job, mok_ref_case_get(idx));
         }
     }
@@ -226,37 +231,61 @@ static int exit_of(const struct verify_job *job)
     return job->counts[VERDICT_PASS] > 0 ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_SKIP;
 }
 
+/* The backend and the kind of ranks that the options ask for; whether processes were started is seen later. */
+static struct mok_case_where find_where(const mok_group_config *config)
+{
+    return (struct mok_case_where){
+        .backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
+        .ranks = config->peer == MOK_PEER_MPI        ? MOK_CASE_MPI
+                 : config->peer == MOK_PEER_EXTERNAL ? MOK_CASE_EXTERNAL
+                                                     : MOK_CASE_THREADS,
+        .local_timeout_ms = config->local_timeout_ms};
+}
+
+/* Names must be those of cases, and of cases that this backend can be asked for. */
+static int check_request(const mok_group_config *config, const struct mok_case_where *where, int num_names, char **names)
+{
+    if (config->peer == MOK_PEER_NCCL) {
+        return mok_cli_usage(&mok_command_verify, "--peer must be threads, external or mpi");
+    }
+    if (!mok_case_has_ranks(where->backend, where->ranks)) {
+        return mok_cli_usage(&mok_command_verify, "backend %s has no such peer: use threads", mok_seat_backend_name(config));
+    }
+    for (int idx = 0; idx < num_names; idx++) {
+        const struct mok_ref_case *recipe = mok_ref_case_find(names[idx]);
+        if (recipe == NULL) {
+            return mok_cli_usage(&mok_command_verify, "'%s' is no case: --list prints them", names[idx]);
+        }
+        if (!mok_case_is_listed(recipe, where)) {
+            return mok_cli_usage(&mok_command_verify, "'%s' needs a path that backend %s does not have", names[idx],
+                                 mok_seat_backend_name(config));
+        }
+    }
+    return MOK_CLI_EXIT_OK;
+}
+
 static int verify_command(void *given, mok_group_config *config, int num_names, char **names)
 {
     const struct verify_settings *settings = given;
     struct mok_team team;
-    for (int idx = 0; idx < num_names; idx++) {
-        if (mok_ref_case_find(names[idx]) == NULL) {
-            return mok_cli_usage(&mok_command_verify, "'%s' is no case: --list prints them", names[idx]);
-        }
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* eight ranks may share a GPU; the first CUDA call reads it */
+    struct mok_case_where where = find_where(config);
+    int code = check_request(config, &where, num_names, names);
+    if (code != MOK_CLI_EXIT_OK) {
+        return code;
     }
     if (settings->is_list) {
-        list_cases(settings, num_names, names);
+        list_cases(settings, &where, num_names, names);
         return MOK_CLI_EXIT_OK;
     }
-    int is_external = config->peer == MOK_PEER_EXTERNAL;
-    if (config->peer == MOK_PEER_NCCL) {
-        return mok_cli_usage(&mok_command_verify, "--peer must be threads, external or mpi");
-    }
-    config->peer = is_external ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
+    config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
     mok_status status = mok_team_open(config, 0, &team);
-    int code = MOK_CLI_EXIT_OK;
     status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config));
     if (status == MOK_OK) {
-        struct verify_job job = {.settings = settings, .team = &team};
+        struct verify_job job = {.settings = settings, .team = &team, .where = where};
         job.is_silent = !mok_team_prints(&team) || (settings->json != NULL && strcmp(settings->json, "-") == 0);
-        job.where =
-            (struct mok_case_where){.backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
-                                    .ranks = team.is_processes ? MOK_CASE_MPI
-                                             : is_external     ? MOK_CASE_EXTERNAL
-                                                               : MOK_CASE_THREADS,
-                                    .rank = team.first_rank,
-                                    .local_timeout_ms = config->local_timeout_ms};
+        job.where.ranks = team.is_processes ? MOK_CASE_MPI : where.ranks;
+        job.where.rank = team.first_rank;
         status = run_cases(&job, num_names, names);
         code = exit_of(&job);
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "case_list.h"
 #include "case_run.h"
 #include "cpu_hooks.h"
 
@@ -85,7 +86,7 @@ int main(int argc, char **argv)
         struct mok_case_result result;
         int is_wanted =
             choice.filter == NULL || strstr(recipe->name, choice.filter) != NULL || strstr(recipe->covers, choice.filter) != NULL;
-        if (!is_wanted || (recipe->slow && !choice.with_slow)) {
+        if (!is_wanted || (recipe->slow && !choice.with_slow) || !mok_case_is_listed(recipe, &choice.where)) {
             continue;
         }
         mok_case_run(recipe, &choice.where, &result);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "case_list.h"
 #include "case_run.h"
 #include "cpu_hooks.h"
 
@@ -36,7 +37,8 @@ int main(int argc, char **argv)
     for (int c = 0; c < mok_ref_case_count(); c++) {
         const struct mok_ref_case *recipe = mok_ref_case_get(c);
         struct mok_case_result result;
-        if (recipe->num_ranks != size || recipe->slow || (argc > 1 && strstr(recipe->name, argv[1]) == NULL)) {
+        int is_wanted = argc < 2 || strstr(recipe->name, argv[1]) != NULL;
+        if (recipe->num_ranks != size || recipe->slow || !is_wanted || !mok_case_is_listed(recipe, &where)) {
             continue;
         }
         mok_case_run(recipe, &where, &result);

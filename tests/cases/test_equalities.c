@@ -62,14 +62,15 @@ static int num_passed, num_failed, num_skipped;
 static void try_problem(const struct mok_ref_case *recipe, const char *how, mok_status (*poison)(mok_group *, int))
 {
     struct mok_case_where where = {.backend = MOK_BACKEND_CPU, .ranks = MOK_CASE_THREADS, .poison = poison};
-    struct mok_case_result *results = calloc((size_t)mok_case_way_count(), sizeof *results);
+    int num_ways = mok_case_way_count(&where);
+    struct mok_case_result *results = calloc((size_t)num_ways, sizeof *results);
     if (results == NULL) {
         num_failed++;
         return;
     }
     mok_status status = mok_case_equal(recipe, &where, results);
-    for (int i = 0; i < mok_case_way_count(); i++) {
-        struct mok_case_way way = mok_case_way_get(recipe, i);
+    for (int i = 0; i < num_ways; i++) {
+        struct mok_case_way way = mok_case_way_get(recipe, &where, i);
         const struct mok_case_result *result = &results[i];
         int is_skipped = status == MOK_OK && mok_case_skipped(result), has_passed = mok_case_passed(result);
         num_passed += has_passed;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/object.h"
+#include "case_list.h"
 #include "case_run.h"
 #include "cuda/rank_memory.h"
 #include "gpu_check.h"
@@ -75,7 +76,8 @@ int main(int argc, char **argv)
     for (int c = 0; c < mok_ref_case_count(); c++) {
         struct mok_ref_case recipe = *mok_ref_case_get(c);
         recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : recipe.knobs.path;
-        if ((name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow)) {
+        int is_wanted = (name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow);
+        if (is_wanted && mok_case_is_listed(&recipe, &where)) {
             run_case(&recipe, &where);
         }
     }

@@ -23,13 +23,14 @@ static const struct mok_ref_case problems[] = {
 static void try_problem(const struct mok_ref_case *recipe, int32_t path)
 {
     struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .path = path};
-    struct mok_case_result *results = calloc((size_t)mok_case_way_count(), sizeof *results);
+    int num_ways = mok_case_way_count(&where);
+    struct mok_case_result *results = calloc((size_t)num_ways, sizeof *results);
     mok_status status = mok_case_equal(recipe, &where, results);
     if (status != MOK_OK) {
         gpu_check(0, "%s: %s: %s", recipe->name, mok_status_name(status), results[0].message);
     }
-    for (int i = 0; i < mok_case_way_count() && status == MOK_OK; i++) {
-        struct mok_case_way way = mok_case_way_get(recipe, i);
+    for (int i = 0; i < num_ways && status == MOK_OK; i++) {
+        struct mok_case_way way = mok_case_way_get(recipe, &where, i);
         const struct mok_case_result *result = &results[i];
         if (mok_case_skipped(result)) {
             gpu_skip("%s, %s: %s", recipe->name, way.name, result->message);
