@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the tests of a build and ends with one line "N passed, N failed, N skipped". Usage: run_tests.sh BUILD_DIR JOBS [EXCLUDED_TESTS]
 set -u
+here=$(dirname "$0")
 build=$1 jobs=$2 excluded=${3:-}
 results=$build/tests.xml
 rm -f "$results"
@@ -12,6 +13,6 @@ if [ ! -s "$results" ]; then
     echo "0 passed, 1 failed, 0 skipped"
     exit 1
 fi
-awk -f scripts/summary.awk "$results"
+awk -f "$here/summary.awk" "$results"
 summary_code=$?
 [ "$ctest_code" -eq 0 ] && [ "$summary_code" -eq 0 ]
