@@ -28,6 +28,13 @@ struct mok_fused_state {
     uint32_t progress;  /* grows whenever a task or a step of this rank ends */
 };
 
+/* How a mover cuts rows (fused_move.cuh). */
+struct mok_fused_cut {
+    int32_t chunk_bytes; /* at most; of one bulk copy, a multiple of 16 */
+    int32_t row_chunks;  /* copies of a row */
+    int32_t lanes;       /* copies of a batch */
+};
+
 struct mok_fused_args {
     struct mok_cuda_watch watch;
     const uint32_t *ok; /* [1] in: 0 = the ENTRY barrier did not complete, nothing is done */
@@ -44,10 +51,9 @@ struct mok_fused_args {
     int64_t x_off;                            /* in a source's region: [T, H] bf16, read */
     int64_t slots_off;                        /* in a source's region: [T * K, H] bf16, written */
     int32_t row_bytes;
-    int32_t chunk_bytes;                      /* at most; of one bulk copy, a multiple of 16 */
-    int32_t row_chunks;                       /* copies of a row */
-    int32_t num_places;                       /* chunks in the ring of a communication CTA */
-    int32_t apart;                            /* 1: communication CTAs multiply nothing and copy through all of their shared memory */
+    struct mok_fused_cut cut[2];              /* through the small stages, through the operand stages */
+    int32_t apart;                            /* 1: communication CTAs multiply nothing and copy through the operand stages */
+    int32_t primes;                           /* 1: so does the first pull of communication CTAs that do multiply */
     uint64_t wait_limit_ns;                   /* of waits that depend on the own CTA's (cluster's) copies and products alone */
 };
 
@@ -55,7 +61,7 @@ struct mok_fused_args {
 extern "C" {
 #endif
 struct mok_gemm_kernel mok_cuda_fused_kernel(void);
-/* Cuts rows of args->row_bytes into the ring of a communication CTA; fills chunk_bytes, row_chunks, num_places. Reads apart. */
+/* Cuts rows of args->row_bytes; fills cut. */
 void mok_cuda_fused_cut_rows(struct mok_fused_args *args);
 /* sizeof(struct mok_fused_args) as nvcc sees it. */
 size_t mok_cuda_fused_args_bytes(void);

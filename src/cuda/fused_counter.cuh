@@ -56,6 +56,9 @@ MOK_DEVICE int mok_fused_may_wait(const struct mok_fused_args *args, struct mok_
 MOK_DEVICE int mok_fused_wait_counter(const struct mok_fused_args *args, const struct mok_wait *wait)
 {
     const uint32_t *word = args->counters + mok_fused_counter_word(args, wait);
+    if (mok_hw_load_acquire_gpu(word) >= wait->target) {
+        return 1;
+    }
     struct mok_fused_patience patience = {mok_hw_time_ns(), 0};
     for (;;) {
         uint32_t seen = 0;

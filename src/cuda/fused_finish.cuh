@@ -30,7 +30,7 @@ struct mok_fused_pending {
     int32_t rows;                      /* real rows of its 16; 0 or less = nothing to store */
     int32_t col;
     int32_t counter;                   /* word to count up; -1 = nothing to announce */
-    uint32_t turn;                     /* parity of the tile */
+    uint32_t turn;                     /* of the tile: its place in shared->finished */
 };
 
 /* rows: of the tile. acc NULL (a constant): this warpgroup has none of them. */
@@ -47,7 +47,7 @@ MOK_DEVICE void mok_fused_set_pending(struct mok_fused_pending *pending, const f
     pending->rows = acc == NULL ? 0 : min(tile->rows - first, (int32_t)MOK_GEMM_WARP_ROWS);
     pending->col = tile->col;
     pending->counter = tile->counter;
-    pending->turn ^= 1;
+    pending->turn = (pending->turn + 1) % MOK_FUSED_TURNS;
 }
 
 /* The written panel leaves for (row, col) of `out`. */
@@ -122,7 +122,7 @@ MOK_DEVICE void mok_fused_announce_tile(const struct mok_fused_args *args, mok_f
     mok_hw_fence_async();
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-        uint32_t before = mok_hw_count_acq_rel_cta(&shared->finished[pending->turn & 1], MOK_FUSED_MULTIPLY_WARPS - 1);
+        uint32_t before = mok_hw_count_acq_rel_cta(&shared->finished[pending->turn], MOK_FUSED_MULTIPLY_WARPS - 1);
         if (before == MOK_FUSED_MULTIPLY_WARPS - 1) {
             mok_fused_announce(args, pending->counter);
         }

@@ -224,6 +224,7 @@ mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
         .slots_off = group->setup.region.slots,
         .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
         .apart = group->fused_apart,
+        .primes = !group->fused_apart && group->setup.dims.shared_inter == 0, /* the shared expert's products would have to wait */
         .wait_limit_ns = (uint64_t)group->setup.local_timeout_ns,
     };
     MOK_TRY(fill_routed(pass, &args));

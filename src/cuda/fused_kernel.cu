@@ -19,16 +19,18 @@ extern __shared__ __align__(1024) uint8_t shared_bytes[];
 MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared)
 {
     int is_alive = *args->ok != 0, is_mover = is_alive && (int32_t)blockIdx.x < shared->walk.tiles.num_comm;
-    switch (threadIdx.x) {
-    case MOK_FUSED_LOAD_WARP * 32:
-        mok_fused_load(args, shared);
+    switch (threadIdx.x / 32) {
+    case MOK_FUSED_LOAD_WARP:
+        if (threadIdx.x % 32 == 0) {
+            mok_fused_load(args, shared, is_mover && args->primes && shared->walk.tiles.num_minibatches > 0);
+        }
         break;
-    case MOK_FUSED_SCOUT_WARP * 32:
-        if (mok_hw_cluster_cta() == 0) {
+    case MOK_FUSED_SCOUT_WARP:
+        if (threadIdx.x % 32 == 0 && mok_hw_cluster_cta() == 0) {
             mok_fused_scout(args, shared, is_alive && !(is_mover && args->apart));
         }
         break;
-    case MOK_FUSED_MOVE_WARP * 32:
+    case MOK_FUSED_MOVE_WARP:
         if (is_mover) {
             mok_fused_move(args, shared, (int32_t)blockIdx.x);
         }
@@ -63,9 +65,12 @@ size_t mok_cuda_fused_args_bytes(void) { return sizeof(struct mok_fused_args); }
 
 void mok_cuda_fused_cut_rows(struct mok_fused_args *args)
 {
-    int64_t most = args->apart ? MOK_FUSED_APART_CHUNK : MOK_FUSED_SHARED_CHUNK;
-    int64_t ring_bytes = args->apart ? (int64_t)sizeof(((mok_fused_shared *)NULL)->stage) : (int64_t)MOK_FUSED_RING_BYTES;
-    args->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, most);
-    args->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, args->row_chunks), 16);
-    args->num_places = (int32_t)mok_min64(MOK_FUSED_MAX_PLACES, ring_bytes / args->chunk_bytes);
+    const int64_t most[2] = {2 * 1024, 8 * 1024}; /* bytes of a copy: small enough that several are under way */
+    const int64_t bytes[2] = {(int64_t)MOK_FUSED_RING_BYTES, (int64_t)sizeof(((mok_fused_shared *)NULL)->stage)};
+    for (int wide = 0; wide < 2; wide++) {
+        struct mok_fused_cut *cut = &args->cut[wide];
+        cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, most[wide]);
+        cut->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, cut->row_chunks), 16);
+        cut->lanes = (int32_t)mok_min64(MOK_FUSED_MAX_LANES, bytes[wide] / cut->chunk_bytes / MOK_FUSED_MOVE_STAGES);
+    }
 }

@@ -46,10 +46,13 @@ MOK_DEVICE void mok_fused_load_tile(const struct mok_fused_args *args, mok_fused
     }
 }
 
-/* One thread. */
-MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shared *shared)
+/* One thread. waits: 1 = the movers of the cluster use the stages first. */
+MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shared *shared, int waits)
 {
     struct mok_stage_cursor cursor = {0, 0};
+    if (waits) {
+        mok_fused_wait_queue(args, &shared->stages_free, 0);
+    }
     for (uint32_t parity = 0;; parity ^= 1) {
         mok_fused_wait_queue(args, &shared->tile_full, parity);
         struct mok_fused_tile tile = shared->tile;

@@ -37,15 +37,12 @@ MOK_DEVICE void mok_fused_place_routed_tile(const struct mok_walk *walk, const s
     tile->keep_row = !down && mok_walk_is_kept(walk, task->row_tile) ? first : -1;
 }
 
-/* Finds the task of CTA `cta` in unit `idx`, waits for its input, fills the tile but for shares_b. Returns 0 when nothing may start any more. */
-MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const struct mok_fused_walk *walk, int32_t idx, int32_t cta,
+/* Waits for the input of CTA `cta`'s task in the unit, fills its tile but for shares_b. Returns 0 when nothing may start any more. */
+MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const struct mok_fused_walk *walk, const struct mok_fused_unit *unit, int32_t cta,
                                       struct mok_fused_tile *tile)
 {
     struct mok_task task;
-    int exists = mok_fused_unit_task(walk, idx, cta, &task);
-    if (task.kind == MOK_TASK_NONE) {
-        return 0;
-    }
+    int exists = mok_fused_unit_task(walk, unit, cta, &task);
     if (exists && mok_walk_task_num_waits(&walk->tiles, &task) > 0) {
         struct mok_wait wait = mok_walk_task_wait(&walk->tiles, &task, 0);
         if (!mok_fused_wait_counter(args, &wait)) {
@@ -78,11 +75,15 @@ MOK_DEVICE void mok_fused_scout(const struct mok_fused_args *args, mok_fused_sha
     struct mok_fused_tile tile[span];
     for (uint32_t parity = 1;; parity ^= 1) {
         mok_fused_wait_queue(args, &shared->tile_empty, parity);
+        struct mok_fused_unit unit;
         int valid = works;
-        int32_t idx = valid ? (int32_t)mok_hw_take_relaxed_gpu(&args->state->next_unit, 1) : 0;
+        if (valid) {
+            unit = mok_fused_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->state->next_unit, 1));
+            valid = unit.task.kind != MOK_TASK_NONE;
+        }
 #pragma unroll
         for (int cta = 0; cta < span; cta++) {
-            valid = valid && mok_fused_prepare_tile(args, &shared->walk, idx, cta, &tile[cta]);
+            valid = valid && mok_fused_prepare_tile(args, &shared->walk, &unit, cta, &tile[cta]);
         }
 #pragma unroll
         for (int cta = 0; cta < span; cta++) {

@@ -1,10 +1,10 @@
 /*
  * Shared memory of a CTA of the fused kernel, its barriers, and the queue that hands tiles on.
  *
- * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2, one thread each
- *   load    (warp 8)   loads operands of the tile in the queue, step by step
- *   scout   (warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA of the cluster
- *   move    (warp 10)  communication CTAs only: pulls and pushes rows
+ * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2
+ *   load    (a thread of warp 8)   loads operands of the tile in the queue, step by step
+ *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA of the cluster
+ *   move    (warp 10)              communication CTAs only: pulls and pushes rows
  *
  * Queue of one tile. It is posted only when its inputs are complete, so loader and multiplying warps never wait for another CTA's work but in
  * the queue itself. The loader gives the place free a few steps before it has issued its last load: late enough that units stay with whoever is
@@ -15,7 +15,8 @@
  *   empty[s]        8 multiplying warps of each CTA                    the own loader
  *   tile_full       the scout, tile written                            the own loader and multiplying warps
  *   tile_empty      loader and 8 multiplying warps of each CTA, read   the scout; stands in the first CTA of the cluster
- *   copied[p]       the mover + the bytes of chunk p                   the mover
+ *   landed[w][s]    the mover + the bytes of batch in stage s          the mover
+ *   stages_free     the movers of both CTAs, the first pull is done    the own loader, before its first load (args->primes)
  */
 #ifndef MOK_CUDA_FUSED_SHARED_CUH
 #define MOK_CUDA_FUSED_SHARED_CUH
@@ -39,9 +40,13 @@ enum {
     /* Registers a thread: 2 * 128 * 216 + 128 * 72 = 64,512 of 65,536. */
     MOK_FUSED_REGISTERS_MULTIPLY = 216,
     MOK_FUSED_REGISTERS_HELP = 72,
+    /* A warp that announces tile i has all others at tile i - 1 at least, so with i - 2 announced or about to be: three tiles may be counted at one
+     * time. Two turns were too few where tiles have fewer steps than there are stages. */
+    MOK_FUSED_TURNS = 4,
     MOK_FUSED_SCOUT_AHEAD = 10,   /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
     MOK_FUSED_RING_BYTES = 16 * 1024,
-    MOK_FUSED_MAX_PLACES = 48,
+    MOK_FUSED_MOVE_STAGES = 4,
+    MOK_FUSED_MAX_LANES = 16,     /* copies of a batch */
     MOK_FUSED_ZERO_BYTES = 512
 };
 
@@ -67,17 +72,18 @@ enum { MOK_FUSED_TILE_WORDS = sizeof(struct mok_fused_tile) / 4 };
 template <> struct mok_gemm_shared<struct mok_tile_fused> {
     struct mok_stage stage[mok_tile_fused::STAGES];
     uint8_t panel[MOK_FUSED_MULTIPLY_WARPS][MOK_GEMM_PANEL_BYTES]; /* output on its way to global memory */
-    uint8_t ring[MOK_FUSED_RING_BYTES];                            /* rows on their way */
+    uint8_t ring[MOK_FUSED_RING_BYTES];                            /* rows on their way: small stages of the mover */
     uint8_t zeros[MOK_FUSED_ZERO_BYTES];
     uint64_t full[mok_tile_fused::STAGES];
     uint64_t empty[mok_tile_fused::STAGES];
     uint64_t tile_full;
     uint64_t tile_empty;
-    uint64_t copied[MOK_FUSED_MAX_PLACES];
-    char *copy_to[MOK_FUSED_MAX_PLACES];
-    uint32_t copy_bytes[MOK_FUSED_MAX_PLACES];
+    uint64_t stages_free;
+    uint64_t landed[2][MOK_FUSED_MOVE_STAGES];
+    char *copy_to[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
+    uint32_t copy_bytes[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
     struct mok_fused_tile tile;
-    uint32_t finished[2]; /* warps that have stored their part of the tile, by parity of the tile */
+    uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
     struct mok_fused_walk walk;
 };
 
@@ -95,11 +101,14 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
         }
         mok_hw_mbarrier_init(&shared->tile_full, 1);
         mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 1) * span);
-        for (int p = 0; p < MOK_FUSED_MAX_PLACES; p++) {
-            mok_hw_mbarrier_init(&shared->copied[p], 1);
+        mok_hw_mbarrier_init(&shared->stages_free, span);
+        for (int s = 0; s < MOK_FUSED_MOVE_STAGES; s++) {
+            mok_hw_mbarrier_init(&shared->landed[0][s], 1);
+            mok_hw_mbarrier_init(&shared->landed[1][s], 1);
         }
-        shared->finished[0] = 0;
-        shared->finished[1] = 0;
+        for (int turn = 0; turn < MOK_FUSED_TURNS; turn++) {
+            shared->finished[turn] = 0;
+        }
         mok_hw_fence_mbarrier_init_cluster();
     } else if (threadIdx.x == 32) {
         shared->walk.tiles = args->walk;
@@ -122,6 +131,9 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
  */
 MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t *bar, uint32_t parity)
 {
+    if (mok_hw_mbarrier_try_wait_acquire_cluster(bar, parity)) {
+        return;
+    }
     uint64_t since = mok_hw_time_ns();
     uint32_t progress = 0;
     while (!mok_hw_mbarrier_try_wait_acquire_cluster(bar, parity)) {

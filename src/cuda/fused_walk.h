@@ -45,22 +45,30 @@ MOK_HD int32_t mok_fused_unit_first(const struct mok_fused_walk *walk, const str
     return first + (unit->row_tile - unit->minibatch * walk->units.mb_tiles) * walk->span;
 }
 
-/*
- * Task of place `place` of unit `idx`. Returns 1 when there is one; 0 when the place is empty: then the task names the expert of the unit's last real
- * tile, or kind MOK_TASK_NONE past the end of the list.
- */
-MOK_HD int mok_fused_unit_task(const struct mok_fused_walk *walk, int64_t idx, int32_t place, struct mok_task *task_out)
+/* A unit of the list: the task of its first place, and where its block ends. kind MOK_TASK_NONE past the end of the list. */
+struct mok_fused_unit {
+    struct mok_task task;
+    int32_t end; /* row tile */
+};
+
+MOK_HD struct mok_fused_unit mok_fused_unit_at(const struct mok_fused_walk *walk, int64_t idx)
 {
-    int32_t end;
-    *task_out = mok_walk_task(&walk->units, idx);
-    if (task_out->kind == MOK_TASK_NONE) {
-        return 0;
+    struct mok_fused_unit unit = {mok_walk_task(&walk->units, idx), 0};
+    if (unit.task.kind != MOK_TASK_NONE) {
+        unit.task.row_tile = mok_fused_unit_first(walk, &unit.task, &unit.end);
     }
-    task_out->row_tile = mok_fused_unit_first(walk, task_out, &end) + place;
-    if (task_out->kind == MOK_TASK_GATE_UP || task_out->kind == MOK_TASK_DOWN) {
-        task_out->expert = walk->tiles.schedule.tile_expert[mok_min64(task_out->row_tile, end - 1)];
+    return unit;
+}
+
+/* Task of place `place` of a unit. 1: there is one. 0: the place is empty; the task names the expert of the unit's last real tile. */
+MOK_HD int mok_fused_unit_task(const struct mok_fused_walk *walk, const struct mok_fused_unit *unit, int32_t place, struct mok_task *task_out)
+{
+    *task_out = unit->task;
+    task_out->row_tile += place;
+    if (unit->task.kind == MOK_TASK_GATE_UP || unit->task.kind == MOK_TASK_DOWN) {
+        task_out->expert = walk->tiles.schedule.tile_expert[mok_min64(task_out->row_tile, unit->end - 1)];
     }
-    return task_out->row_tile < end;
+    return task_out->row_tile < unit->end;
 }
 
 #endif
