@@ -1,294 +1,119 @@
 /*
- * mok bench: time of a layer's forward and backward pass, beside the same products as dense ones, in the same run.
- *
- * Each repeat: all ranks meet, run forward (schedule included), meet, run backward; then rank 0 times the dense products while the others
- * wait. A layer's time is the largest over its ranks. Clock: host, from the call to the end of the wait.
+ * mok bench: time of a layer's forward and backward pass, beside the same products as dense ones, in the same run. The backends measure
+ * for themselves (bench_host.c, bench_device.c): a GPU is timed by its own events, and has floors and stages to show.
  */
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_dense.h"
+#include "bench_device.h"
+#include "bench_host.h"
 #include "commands.h"
-#include "json_file.h"
 #include "seat.h"
-#include "shape_settings.h"
-#include "stage_times.h"
-#include "team.h"
 
-enum { MAX_REPEATS = 1000 };
-
-struct bench_settings {
-    struct mok_shape_settings shape;
-    int64_t num_repeats;
-    int64_t num_warmups;
-    const char *json;
-};
+enum { HOST_RANKS = 2 };
 
 static const struct mok_cli_option bench_options[] = {
-    MOK_SHAPE_OPTIONS(struct bench_settings),
-    {"skewed", MOK_CLI_FLAG, offsetof(struct bench_settings, shape.is_skewed), NULL,
-     "Spread tokens over experts as a trained router does.", 0, 0},
-    {"repeat", MOK_CLI_COUNT, offsetof(struct bench_settings, num_repeats), "N", "Timed repeats.", 1, MAX_REPEATS},
-    {"warm-up", MOK_CLI_COUNT, offsetof(struct bench_settings, num_warmups), "N", "Repeats before them that are not timed.", 0,
-     MAX_REPEATS},
-    {"json", MOK_CLI_TEXT, offsetof(struct bench_settings, json), "FILE",
+    {"shape", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, shape_name), "NAME",
+     "Sizes by name: qwen3-30b, mixtral-8x7b, tiny-real; kimi-k2, glm-5.2, qwen3.5, deepseek-v4-pro, each also with -slice.", 0, 0},
+    MOK_SHAPE_OPTIONS(struct mok_bench_settings),
+    {"skew", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, skew_word), "KIND",
+     "Which experts tokens choose: balanced, zipf (1/rank), hot (expert 0 always) or real (a trained model's).", 0, 0},
+    {"routes", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, routes), "FILE", "Safetensors file with the routes of --skew real.", 0,
+     0},
+    {"repeat", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_repeats), "N", "Timed repeats.", 1, MOK_BENCH_MAX_REPEATS},
+    {"warm-up", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_warmups), "N", "Repeats before them that are not timed.", 0,
+     MOK_BENCH_MAX_REPEATS},
+    {"zero-copy", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_zero_copy), NULL,
+     "CUDA: x stands where peers find it before the pass begins.", 0, 0},
+    {"json", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, json), "FILE",
      "Write the same as JSON; - is standard output, without the text.", 0, 0},
+    {"commit", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, commit), "TEXT", "Commit for the JSON, where git cannot be asked.", 0,
+     0},
 };
 
-static const struct bench_settings bench_initial = {
-    .shape = {.experts = 32, .top_k = 4, .hidden = 1024, .inter = 512, .tokens = 2048, .num_ranks = 2},
-    .num_repeats = 5,
-    .num_warmups = 1,
+static const struct mok_bench_settings bench_initial = {
+    .shape = {.experts = MOK_BENCH_NOT_GIVEN,
+              .top_k = MOK_BENCH_NOT_GIVEN,
+              .hidden = MOK_BENCH_NOT_GIVEN,
+              .inter = MOK_BENCH_NOT_GIVEN,
+              .shared_inter = MOK_BENCH_NOT_GIVEN,
+              .tokens = MOK_BENCH_NOT_GIVEN,
+              .num_ranks = MOK_BENCH_NOT_GIVEN},
+    .skew_word = "balanced",
+    .routes = "data/qwen3moe-code/routing.safetensors",
+    .num_repeats = MOK_BENCH_NOT_GIVEN,
+    .num_warmups = MOK_BENCH_NOT_GIVEN,
 };
 
-/* Times of one pass, one entry a repeat, milliseconds. */
-struct bench_pass {
-    double layer[MAX_REPEATS];
-    double dense[MAX_REPEATS];
-    double ratio[MAX_REPEATS]; /* dense / layer */
-    double operations;
-};
-
-struct bench_job {
-    const struct bench_settings *settings;
-    struct mok_ref_problem problem;
-    struct mok_bench_dense dense;
-    double last_ms[2][MOK_SHAPE_MAX_RANKS]; /* of this repeat: [is_backward][rank] */
-    struct bench_pass passes[2];            /* [is_backward] */
-    double weight_bytes;
-    double link_rows; /* rows whose expert lives on another rank */
-    double all_rows;
-};
-
-/* ---- measuring ---------------------------------------------------------------------------------------------------------- */
-
-/* Rank 0, while the others wait. */
-static void note_repeat(struct bench_job *job, int64_t repeat)
+/* The GEMMs alone have a harness of their own, which also keeps the history of the main loop. */
+static int explain_gemm(void)
 {
-    for (int is_backward = 0; is_backward < 2; is_backward++) {
-        struct bench_pass *pass = &job->passes[is_backward];
-        double dense = mok_bench_dense_run(&job->problem, &job->dense, is_backward);
-        double layer = 0.0;
-        for (int32_t rank = 0; rank < job->problem.num_ranks; rank++) {
-            layer = job->last_ms[is_backward][rank] > layer ? job->last_ms[is_backward][rank] : layer;
-        }
-        if (repeat >= 0) {
-            pass->layer[repeat] = layer;
-            pass->dense[repeat] = dense;
-            pass->ratio[repeat] = dense / layer;
-        }
+    printf("The seven GEMMs alone, checked and timed beside cuBLAS on every shape (from the root of the repository, on a machine with a "
+           "Hopper "
+           "GPU, nvcc and cuBLAS):\n"
+           "  bash bench/ladder/run.sh              all shapes\n"
+           "  bash bench/ladder/run.sh qwen3-30b    some, joined by commas\n"
+           "Results go to $OUT, or to bench/results.\n");
+    return MOK_CLI_EXIT_OK;
+}
+
+static mok_status measure(struct mok_bench_settings *settings, mok_group_config *config, int is_cuda, struct mok_team *team)
+{
+    int32_t num_ranks = HOST_RANKS;
+#ifdef MOK_HAVE_CUDA
+    num_ranks = is_cuda ? mok_bench_device_count() : HOST_RANKS;
+    num_ranks = num_ranks > MOK_SHAPE_MAX_RANKS ? MOK_SHAPE_MAX_RANKS : num_ranks;
+#endif
+    MOK_TRY(mok_seat_check_backend(config));
+    MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
+    MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
+#ifdef MOK_HAVE_CUDA
+    if (is_cuda) {
+        return mok_bench_device(settings, team);
     }
-}
-
-/* Every rank comes to every meeting, also after a failure: the others would wait for it. */
-static mok_status bench_repeats(struct mok_seat *seat, struct mok_team *team, struct bench_job *job, mok_status status)
-{
-    const struct bench_settings *settings = job->settings;
-    for (int64_t repeat = -settings->num_warmups; repeat < settings->num_repeats; repeat++) {
-        for (int is_backward = 0; is_backward < 2; is_backward++) {
-            mok_team_wait(team);
-            double begin = mok_stage_now_ms();
-            if (status == MOK_OK) {
-                status = is_backward ? mok_seat_backward(seat) : mok_seat_forward(seat);
-                job->last_ms[is_backward][seat->rank] = mok_stage_now_ms() - begin;
-            }
-            if (status != MOK_OK) {
-                mok_seat_abort(seat);
-            }
-        }
-        mok_team_wait(team);
-        if (status == MOK_OK && seat->rank == 0) {
-            mok_cli_progress("repeat %" PRId64 " of %" PRId64, repeat + 1, settings->num_repeats);
-            note_repeat(job, repeat);
-        }
-    }
-    return status;
-}
-
-static mok_status bench_rank(void *context, struct mok_team *team, const mok_group_config *config)
-{
-    struct bench_job *job = context;
-    struct mok_seat seat;
-    memset(&seat, 0, sizeof seat);
-    mok_status status = bench_repeats(&seat, team, job, mok_seat_open(&job->problem, config, &seat));
-    mok_status farewell = mok_seat_close(&seat);
-    return status != MOK_OK ? status : mok_cli_check(farewell);
-}
-
-static void count_work(struct bench_job *job)
-{
-    const struct mok_ref_problem *problem = &job->problem;
-    double hidden = problem->hidden;
-    double routed = 0.0;
-    for (int64_t token = 0; token < problem->num_tokens; token++) {
-        int32_t rank = mok_ref_rank_of_token(problem, token);
-        for (int64_t route = token * problem->top_k; route < (token + 1) * problem->top_k; route++) {
-            int is_local = problem->ids[route] >= mok_ref_first_expert(problem, rank) &&
-                           problem->ids[route] < mok_ref_first_expert(problem, rank + 1);
-            routed += 1;
-            job->link_rows += !is_local;
-        }
-    }
-    job->all_rows = routed;
-    job->weight_bytes =
-        ((double)problem->num_experts * problem->inter + (double)problem->num_ranks * problem->shared_inter) * 3 * hidden * 2;
-    job->passes[0].operations = 6 * hidden * (routed * problem->inter + (double)problem->num_tokens * problem->shared_inter);
-    job->passes[1].operations = 2 * job->passes[0].operations;
-}
-
-/* ---- saying ------------------------------------------------------------------------------------------------------------- */
-
-struct spread {
-    double least, median, most;
-};
-
-static int by_value(const void *a, const void *b)
-{
-    double left = *(const double *)a;
-    double right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
-static struct spread spread_of(const double *values, int64_t num)
-{
-    double sorted[MAX_REPEATS];
-    memcpy(sorted, values, (size_t)num * sizeof *values);
-    qsort(sorted, (size_t)num, sizeof *sorted, by_value);
-    double median = num % 2 == 1 ? sorted[num / 2] : 0.5 * (sorted[num / 2 - 1] + sorted[num / 2]);
-    return (struct spread){.least = sorted[0], .median = median, .most = sorted[num - 1]};
-}
-
-static void print_text(const struct bench_job *job, const struct mok_team *team)
-{
-    const struct mok_shape_settings *shape = &job->settings->shape;
-    int64_t num = job->settings->num_repeats;
-    printf("shape       %" PRId64 " experts, top %" PRId64 ", hidden %" PRId64 ", intermediate %" PRId64 ", shared %" PRId64 ", %" PRId64
-           " tokens on each of %" PRId32 " ranks%s\n",
-           shape->experts, shape->top_k, shape->hidden, shape->inter, shape->shared_inter, shape->tokens, team->num_ranks,
-           shape->is_skewed ? ", skewed" : "");
-    printf("group       peer %s, backend %s; fp32 gradients, added\n", mok_team_peer_name(team), mok_seat_backend_name(&team->config));
-    printf("repeats     %" PRId64 " after %" PRId64 " not timed; host clock; largest over ranks; forward with its schedule\n", num,
-           job->settings->num_warmups);
-    printf("dense       the same products with cblas_sgemm, fp32, %" PRId32 " threads, in turn with the layer\n", job->dense.num_threads);
-    printf("rows        %.0f, of these %.0f between ranks; %.1f MB of rows each way, %.1f MB of weights (bf16)\n", job->all_rows,
-           job->link_rows, job->link_rows * job->problem.hidden * 2e-6, job->weight_bytes * 1e-6);
-    printf("\n%-10s %14s %28s %28s %24s %10s\n", "", "operations", "layer ms: least median most", "dense ms: least median most",
-           "dense / layer", "GFLOP/s");
-    for (int is_backward = 0; is_backward < 2; is_backward++) {
-        const struct bench_pass *pass = &job->passes[is_backward];
-        struct spread layer = spread_of(pass->layer, num);
-        struct spread dense = spread_of(pass->dense, num);
-        struct spread ratio = spread_of(pass->ratio, num);
-        printf("%-10s %14.6g %10.2f %8.2f %8.2f %10.2f %8.2f %8.2f %9.3f %6.3f %6.3f %10.2f\n", is_backward ? "backward" : "forward",
-               pass->operations, layer.least, layer.median, layer.most, dense.least, dense.median, dense.most, ratio.least, ratio.median,
-               ratio.most, pass->operations / layer.median * 1e-6);
-    }
-}
-
-static void add_spread(cJSON *json, const char *name, const double *values, int64_t num)
-{
-    struct spread spread = spread_of(values, num);
-    cJSON *child = cJSON_AddObjectToObject(json, name);
-    cJSON_AddNumberToObject(child, "least", spread.least);
-    cJSON_AddNumberToObject(child, "median", spread.median);
-    cJSON_AddNumberToObject(child, "most", spread.most);
-    cJSON_AddItemToObject(child, "all", cJSON_CreateDoubleArray(values, (int)num));
-}
-
-static mok_status write_json(const struct bench_job *job, const struct mok_team *team, const char *path)
-{
-    const struct mok_shape_settings *shape = &job->settings->shape;
-    int64_t num = job->settings->num_repeats;
-    cJSON *root = cJSON_CreateObject();
-    cJSON_AddStringToObject(root, "command", "bench");
-    cJSON_AddStringToObject(root, "build", mok_build_info());
-    cJSON *json = cJSON_AddObjectToObject(root, "shape");
-    cJSON_AddNumberToObject(json, "experts", (double)shape->experts);
-    cJSON_AddNumberToObject(json, "top_k", (double)shape->top_k);
-    cJSON_AddNumberToObject(json, "hidden", (double)shape->hidden);
-    cJSON_AddNumberToObject(json, "intermediate", (double)shape->inter);
-    cJSON_AddNumberToObject(json, "shared_intermediate", (double)shape->shared_inter);
-    cJSON_AddNumberToObject(json, "tokens", (double)shape->tokens);
-    cJSON_AddNumberToObject(json, "num_ranks", team->num_ranks);
-    cJSON_AddBoolToObject(json, "skewed", shape->is_skewed);
-    cJSON_AddStringToObject(root, "peer", mok_team_peer_name(team));
-    cJSON_AddStringToObject(root, "backend", mok_seat_backend_name(&team->config));
-    cJSON_AddNumberToObject(root, "num_repeats", (double)num);
-    cJSON_AddNumberToObject(root, "num_warmups", (double)job->settings->num_warmups);
-    cJSON_AddNumberToObject(root, "dense_threads", job->dense.num_threads);
-    cJSON_AddNumberToObject(root, "rows", job->all_rows);
-    cJSON_AddNumberToObject(root, "rows_between_ranks", job->link_rows);
-    cJSON_AddNumberToObject(root, "link_bytes_each_way", job->link_rows * job->problem.hidden * 2);
-    cJSON_AddNumberToObject(root, "weight_bytes", job->weight_bytes);
-    for (int is_backward = 0; is_backward < 2; is_backward++) {
-        const struct bench_pass *pass = &job->passes[is_backward];
-        cJSON *child = cJSON_AddObjectToObject(root, is_backward ? "backward" : "forward");
-        cJSON_AddNumberToObject(child, "operations", pass->operations);
-        add_spread(child, "layer_ms", pass->layer, num);
-        add_spread(child, "dense_ms", pass->dense, num);
-        add_spread(child, "dense_over_layer", pass->ratio, num);
-    }
-    return mok_json_write(root, path);
-}
-
-/* ---- the command -------------------------------------------------------------------------------------------------------- */
-
-static mok_status run_job(const struct bench_settings *settings, struct mok_team *team, struct bench_job *job)
-{
-    job->settings = settings;
-    MOK_TRY(mok_shape_problem(&settings->shape, team->num_ranks, "mok bench", &job->problem));
-    job->problem.grad_mode = MOK_GRAD_ADD;
-    MOK_TRY(mok_bench_dense_open(&job->problem, &job->dense));
-    mok_seat_configure(&job->problem, &team->config);
-    count_work(job);
-    MOK_TRY(mok_team_run(team, bench_rank, job));
-    mok_cli_progress_end();
-    if (settings->json == NULL || strcmp(settings->json, "-") != 0) {
-        print_text(job, team);
-    }
-    return settings->json == NULL ? MOK_OK : write_json(job, team, settings->json);
+#endif
+    return mok_bench_host(settings, team);
 }
 
 static int bench_command(void *given, mok_group_config *config, int num_names, char **names)
 {
-    const struct bench_settings *settings = given;
+    struct mok_bench_settings *settings = given;
     struct mok_team team;
-    (void)num_names;
-    (void)names;
+    memset(&team, 0, sizeof team);
+    if (num_names > 0) {
+        return num_names == 1 && strcmp(names[0], "gemm") == 0
+                   ? explain_gemm()
+                   : mok_cli_usage(&mok_command_bench, "argument '%s' is not expected", mok_cli_quote(names[num_names - 1]));
+    }
     if (config->peer != MOK_PEER_THREADS) {
         return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
     }
-    struct bench_job *job = calloc(1, sizeof *job);
-    if (job == NULL) {
-        return mok_cli_report(&mok_command_bench, mok_cli_fail(MOK_ERR_MEMORY, "no memory"));
-    }
-    mok_status status = mok_team_open(config, settings->shape.num_ranks, &team);
-    if (status == MOK_OK) {
-        status = run_job(settings, &team, job);
-    }
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
+    int is_cuda = strcmp(mok_seat_backend_name(config), "cuda") == 0;
+    mok_status status = measure(settings, config, is_cuda, &team);
     int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
                : status == MOK_ERR_ARGUMENT ? mok_cli_usage(&mok_command_bench, "%s", mok_cli_sentence())
                                             : mok_cli_report(&mok_command_bench, status);
-    mok_bench_dense_close(&job->dense);
-    mok_ref_problem_free(&job->problem);
     mok_team_close(&team);
-    free(job);
     return code;
 }
 
 const struct mok_cli_command mok_command_bench = {
     .name = "bench",
     .summary = "time forward and backward of a shape beside dense products of the same sizes",
-    .about = "Times a layer with random data. Beside it, in the same run, stand the layer's products as dense ones: cblas_sgemm on all "
-             "cores, one call\n"
-             "after another, operands already fp32. Defaults: 32 experts, top 4, hidden 1024, intermediate 512, 2048 tokens on each of 2 "
-             "ranks.",
+    .positional = "[gemm]",
+    .about =
+        "Times a layer with random data. Beside it, in the same run, stand the layer's products as dense ones.\n"
+        "CPU: host clock; cblas_sgemm on all cores, one call after another, operands already fp32; 5 repeats after 1; 2 ranks.\n"
+        "CUDA: device events; cuBLAS bf16, memory and link floors; the staged path with each of its stages, with --path fused that one\n"
+        "beside it; 30 repeats after 10; a rank a GPU.\n"
+        "Sizes without a name: 32 experts, top 4, hidden 1024, intermediate 512, 2048 tokens on each rank. 'mok bench gemm' says how\n"
+        "the GEMMs alone are timed.",
     .options = bench_options,
     .num_options = sizeof bench_options / sizeof bench_options[0],
-    .settings_bytes = sizeof(struct bench_settings),
+    .settings_bytes = sizeof(struct mok_bench_settings),
     .initial = &bench_initial,
     .run = bench_command,
 };

@@ -31,6 +31,16 @@ endif()
 if(PkgConfig_FOUND)
   pkg_check_modules(CJSON QUIET IMPORTED_TARGET libcjson)
 endif()
+if(NOT CJSON_FOUND) # MOK_CJSON_ROOT: where include/cjson/cJSON.h and the library are
+  find_path(MOK_CJSON_INCLUDE cjson/cJSON.h HINTS ${MOK_CJSON_ROOT}/include)
+  find_library(MOK_CJSON NAMES cjson libcjson.so.1 HINTS ${MOK_CJSON_ROOT}/lib)
+  if(MOK_CJSON_INCLUDE AND MOK_CJSON)
+    set(CJSON_FOUND ON)
+    add_library(PkgConfig::CJSON INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(PkgConfig::CJSON INTERFACE ${MOK_CJSON})
+    target_include_directories(PkgConfig::CJSON INTERFACE ${MOK_CJSON_INCLUDE})
+  endif()
+endif()
 
 set(MOK_LIBRARIES mok_openblas Threads::Threads m ${CMAKE_DL_LIBS})
 # What a program that links the static library must link too, for mok.pc and mokConfig.cmake.

@@ -47,6 +47,9 @@ expect 2 "mok run: minibatch is '100': must be a whole number from 0 to 21474835
 expect 2 "mok run: backend is 'tpu': must be one of auto|cpu|cuda" run --backend tpu
 expect 2 "mok bench: --peer must be threads: the dense products need all cores of this process" bench --peer mpi
 expect 2 "mok bench: --top-k is 4: must be at most --experts, 3" bench --experts 3 --backend cpu
+expect 2 "mok bench: --skew is 'even': must be one of balanced|zipf|hot|real" bench --skew even --backend cpu
+expect 2 "mok bench: --skew real has routes for 64 experts, top 8: the shape has 32, top 4" bench --skew real --backend cpu
+expect 2 "mok bench: argument 'gem' is not expected" bench gem
 expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace --out timeline.txt
 expect 2 "mok verify: 'no-such-case' is no case: --list prints them" verify no-such-case
 expect 2 "mok info: a shape needs --experts, --top-k, --hidden, --intermediate and --tokens" info --hidden 64

@@ -35,6 +35,13 @@ check "bench forward" grep -q -e '^forward ' bench
 check "bench operations" grep -q -e '"operations":[[:space:]]*11980800$' -e '"operations":[[:space:]]*11980800,' bench.json
 check "bench backward operations" grep -q -e '"operations":[[:space:]]*23961600,' bench.json
 check "bench repeats" [ "$(grep -c -e '"all":' bench.json)" = 6 ]
+# shellcheck disable=SC2086
+"$mok" bench --backend cpu $shape --repeat 1 --skew hot > hot
+check "bench skew" grep -q -e '^shape .*, hot$' hot
+"$mok" bench --backend cpu --shape tiny-real --tokens 64 --ranks 2 --repeat 1 > named
+check "bench named shape" grep -q -e '^shape  *64 experts, top 8, hidden 256, intermediate 128, shared 0, 64 tokens' named
+"$mok" bench gemm > gemm
+check "bench gemm names the ladder" grep -q -e 'bench/ladder/run.sh' gemm
 
 # shellcheck disable=SC2086
 "$mok" trace --backend cpu $shape --out trace.json > trace

@@ -1,0 +1,40 @@
+/*
+ * What the user asked of `mok bench`, and the shapes that have a name.
+ */
+#ifndef MOK_CLI_BENCH_SETTINGS_H
+#define MOK_CLI_BENCH_SETTINGS_H
+
+#include "shape_settings.h"
+
+enum { MOK_BENCH_MAX_REPEATS = 1000, MOK_BENCH_NOT_GIVEN = -1 };
+
+/* Which experts a token chooses. */
+enum mok_bench_skew {
+    MOK_BENCH_BALANCED, /* top K of normal logits */
+    MOK_BENCH_ZIPF,     /* popularity 1/rank over a seeded permutation of the experts, K distinct ones a token */
+    MOK_BENCH_HOT,      /* expert 0 is among the K of every token, the others as balanced */
+    MOK_BENCH_REAL      /* routes of a trained model, from a file */
+};
+
+struct mok_bench_settings {
+    struct mok_shape_settings shape; /* numbers that are not given are MOK_BENCH_NOT_GIVEN until mok_bench_resolve */
+    const char *shape_name;          /* NULL = none */
+    const char *skew_word;
+    const char *routes; /* file with the routes of MOK_BENCH_REAL */
+    int64_t num_repeats, num_warmups;
+    int is_zero_copy; /* CUDA: x stands in the saved object's memory before the pass */
+    const char *json;
+    const char *commit; /* NULL = ask git */
+    enum mok_bench_skew skew;
+};
+
+/* Fills in what was not given: from the named shape, else from the defaults of the backend; num_ranks is the default number of ranks.
+ * Errors: ARGUMENT (a name that is not known). */
+mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, int32_t num_ranks);
+
+const char *mok_bench_skew_name(enum mok_bench_skew skew);
+
+/* "FILE" of --json: 1 when the text goes to standard output as well. */
+int mok_bench_prints_text(const struct mok_bench_settings *settings);
+
+#endif
