@@ -50,18 +50,13 @@ mok_status mok_case_config(const struct mok_ref_problem *problem, const struct m
     return MOK_OK;
 }
 
-/* Weights begin here in their block: on a multiple of 16 bytes, which is all that the API asks for. */
-enum {
-    WEIGHTS_OFFSET = 16
-};
-
 /* A block with the weights of `num` experts from `dense`; what lies between the matrices is NaN. */
 static mok_status upload_weights(struct mok_case_rank *rank, const struct mok_case_place *place, const mok_bf16 *const dense[3],
                                  void **block_out)
 {
     size_t bytes = (size_t)place->elements * sizeof(mok_bf16);
     mok_bf16 *image = malloc(bytes + 1);
-    char *block = rank->memory->alloc(bytes + WEIGHTS_OFFSET + 1);
+    char *block = rank->memory->alloc(bytes + MOK_CASE_WEIGHTS_OFFSET + 1);
     *block_out = block; /* freed with the layer, whatever happens */
     if (image == NULL || block == NULL) {
         free(image);
@@ -69,7 +64,7 @@ static mok_status upload_weights(struct mok_case_rank *rank, const struct mok_ca
     }
     memset(image, 0xff, bytes);
     mok_case_place_bf16(place, dense, image);
-    mok_status status = rank->memory->upload(block + WEIGHTS_OFFSET, image, bytes);
+    mok_status status = rank->memory->upload(block + MOK_CASE_WEIGHTS_OFFSET, image, bytes);
     free(image);
     return status;
 }
@@ -82,12 +77,12 @@ static mok_status fill_layer(struct mok_case_rank *rank, const struct mok_ref_pr
     mok_layer_config config;
     mok_layer_config_init(&config);
     MOK_TRY(upload_weights(rank, &place, routed, &layer->weights));
-    config.routed = mok_case_place_ffn(&place, MOK_DTYPE_BF16, (char *)layer->weights + WEIGHTS_OFFSET);
+    config.routed = mok_case_place_ffn(&place, MOK_DTYPE_BF16, (char *)layer->weights + MOK_CASE_WEIGHTS_OFFSET);
     if (p->shared_inter > 0) {
         struct mok_case_place shared_place = mok_case_place_plan(rank->knobs.weight_layout, 1, p->shared_inter, p->hidden);
         const mok_bf16 *shared[3] = {p->shared.gate, p->shared.up, p->shared.down};
         MOK_TRY(upload_weights(rank, &shared_place, shared, &layer->shared_weights));
-        config.shared = mok_case_place_ffn(&shared_place, MOK_DTYPE_BF16, (char *)layer->shared_weights + WEIGHTS_OFFSET);
+        config.shared = mok_case_place_ffn(&shared_place, MOK_DTYPE_BF16, (char *)layer->shared_weights + MOK_CASE_WEIGHTS_OFFSET);
     }
     config.activation = p->activation;
     return mok_layer_create(rank->group, &config, &layer->layer);

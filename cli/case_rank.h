@@ -25,6 +25,11 @@ struct mok_case_join {
     int64_t local_timeout_ms; /* 0 = the library's default */
 };
 
+/* Weights begin here in their block: on a multiple of 16 bytes, which is all that the API asks for. */
+enum {
+    MOK_CASE_WEIGHTS_OFFSET = 16
+};
+
 /* A layer with weights of its own, in the layout of the knobs. */
 struct mok_case_layer {
     mok_layer *layer;

@@ -99,7 +99,7 @@ static void compare_steps(const struct bench *bench, int a, int b, struct mok_re
     mok_case_bits_grads(p, &bench->outputs[a], &bench->outputs[b], scope, skip_experts, what, bits);
 }
 
-/* Promise 6: only NaN tokens themselves, and the weight gradients of experts they went to, may differ from the run without NaN. */
+/* P6 of docs/cases.md: only NaN tokens, and the weight gradients of experts they went to, may differ from the run without NaN. */
 static mok_status compare_without(const struct bench *bench, struct mok_ref_scope scope, struct mok_case_bits *bits)
 {
     const struct mok_ref_problem *p = &bench->problems[STEP_FIRST];

@@ -1,7 +1,6 @@
 /*
- * The case table. Each row says in `covers` which lines of docs/cases.md (letter and number), which promise of docs/design.md (P) or
- * which rule of
- * docs/numerics.md (N) it stands for. Sizes are small, and all different; minibatches of 128 rows make several laps of a few rows.
+ * The case table. Each row says in `covers` which lines of docs/cases.md it stands for. Sizes are small, and all different; minibatches of
+ * 128 rows make several laps of a few rows.
  */
 #include "ref/cases.h"
 

@@ -2,8 +2,8 @@
  * The one case table: every backend, peer and tool runs these cases. A case is a recipe; generate.c turns it into data, always the same
  * data for the same case and round, in whatever process.
  *
- * The letters in `covers` are those of docs/cases.md: faults that real users met. T, H, I, Is, E and K differ from one another in every
- * case: equal ones hide mix-ups.
+ * The letters in `covers` are those of docs/cases.md: faults that real users met, and promises (P). T, H, I, Is, E and K differ from one
+ * another in every case: equal ones hide mix-ups.
  */
 #ifndef MOK_REF_CASES_H
 #define MOK_REF_CASES_H
@@ -69,7 +69,7 @@ struct mok_ref_knobs {
 
 struct mok_ref_case {
     const char *name;
-    const char *covers; /* lines of docs/cases.md, and promises of docs/design.md as "P6" */
+    const char *covers; /* lines of docs/cases.md */
     int32_t num_ranks;
     int32_t num_experts;
     int32_t top_k;

@@ -19,7 +19,7 @@ enum mok_ref_mutant {
     MOK_MUTANT_PADDING_COUNTED,     /* one row more, with another route's data, in the weight gradients of one expert */
     MOK_MUTANT_ROWS_SHIFTED,        /* all rows of one expert by one */
     MOK_MUTANT_DW_NEIGHBOUR,        /* dw of one route is that of the next */
-    MOK_MUTANT_DG_OFF,              /* one element of dg of one row 2% too large: where it weighs most, in the expert with the fewest rows */
+    MOK_MUTANT_DG_OFF,              /* one element of dg 2% too large: where it weighs most, in the expert with the fewest rows */
     MOK_MUTANT_WH_NEIGHBOUR,        /* w * h of one row with the weight of the next row, in the expert with the most rows */
     MOK_MUTANT_ROW_LOST,            /* one row of y is still what the row before it is */
     MOK_MUTANT_COUNT

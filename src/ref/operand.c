@@ -1,18 +1,18 @@
 /*
  * See operand.h. How far fp32 arithmetic may be off, from the formats:
  *
- * A sum of n products of bf16 numbers, Q = sqrt(sum of their squares). Each product is exact in fp32. Partial sums, their terms in no special
- * order, are of the size of Q and of the sum itself. What happens to them: a vector unit rounds after each addition, by half of 2^-23 of
- * the partial sum at most; a tensor core adds 16 products at a time to the accumulator, aligned to the largest of them with two bits below
- * the last of fp32, cuts what is below, and cuts the result to fp32. So the error has two parts:
+ * A sum of n products of bf16 numbers, Q = sqrt(sum of their squares). Each product is exact in fp32. Partial sums, their terms in no
+ * special order, are of the size of Q and of the sum itself. What happens to them: a vector unit rounds after each addition, by half of
+ * 2^-23 of the partial sum at most; a tensor core adds 16 products at a time to the accumulator, aligned to the largest of them with two
+ * bits below the last of fp32, cuts what is below, and cuts the result to fp32. So the error has two parts:
  *   2^-23 * sqrt(n) * Q            what falls to either side: n of 2^-24 at random
  *   n * 2^-28 * (Q + |sum|)        what always falls towards zero: n / 16 cuts, of 2^-24 on average
- * Measured against both kinds of unit made by hand, over n from 64 to 16,384 and terms with light and heavy tails: at most 0.75 of it
+ * Against both kinds of unit made by hand, over n from 8 to 16,384 and terms with light and heavy tails, errors were at most 0.75 of it
  * (tests/unit/test_ref_flips.c). A worst case can be constructed that is sqrt(n) times larger; no bound that admits it shows anything.
  *
  * The activation. exp and the division have errors of 2 ulp, the argument of exp one rounding, which exp multiplies by its size; with the
- * products around them (|alpha z| + 5) * 2^-23 of the value. In the derivative of silu, s (1 + alpha z (1 - s)), the two terms may cancel, so
- * it is that share of s (1 + |alpha z|) there.
+ * products around them (|alpha z| + 5) * 2^-23 of the value. In the derivative of silu, s (1 + alpha z (1 - s)), the two terms may cancel,
+ * so it is that share of s (1 + |alpha z|) there.
  */
 #include "ref/operand.h"
 

@@ -34,13 +34,13 @@ struct run {
 };
 
 struct scratch {
-    double *x, *dy, *row;                           /* [rows, H] */
-    double *g, *u, *h, *dh, *wh;                    /* [rows, width] dg takes the place of g once it is made, du that of u */
-    double *g_terms, *u_terms, *dh_terms;           /* [rows, width] sums of the squares of what g, u and dh are sums of */
+    double *x, *dy, *row;                               /* [rows, H] */
+    double *g, *u, *h, *dh, *wh;                        /* [rows, width] dg takes the place of g once it is made, du that of u */
+    double *g_terms, *u_terms, *dh_terms;               /* [rows, width] sums of the squares of what g, u and dh are sums of */
     double *dg_allowance, *du_allowance, *wh_allowance; /* [rows, width] */
-    double *a, *b;                                  /* [rows, max(H, width)] squares and magnitudes */
-    double *squares;                                /* [width, H] */
-    double *gate, *up, *down;                       /* [width, H] weights of the expert at hand, widened */
+    double *a, *b;                                      /* [rows, max(H, width)] squares and magnitudes */
+    double *squares;                                    /* [width, H] */
+    double *gate, *up, *down;                           /* [width, H] weights of the expert at hand, widened */
     const struct mok_ref_play *play;
 };
 
@@ -317,7 +317,7 @@ static mok_status alloc_scratch(int64_t rows, int64_t width, int64_t hidden, str
     int failed = 0;
     int64_t wider = width > hidden ? width : hidden;
     double **by_hidden[] = {&s->x, &s->dy, &s->row};
-    double **by_width[] = {&s->g,       &s->u,       &s->h,        &s->dh,           &s->wh,           &s->g_terms,
+    double **by_width[] = {&s->g,       &s->u,        &s->h,            &s->dh,           &s->wh,          &s->g_terms,
                            &s->u_terms, &s->dh_terms, &s->dg_allowance, &s->du_allowance, &s->wh_allowance};
     double **matrices[] = {&s->squares, &s->gate, &s->up, &s->down};
     for (int i = 0; i < 3; i++) {
@@ -336,8 +336,9 @@ static mok_status alloc_scratch(int64_t rows, int64_t width, int64_t hidden, str
 
 static void free_scratch(struct scratch *s)
 {
-    double *all[] = {s->x,  s->dy, s->row, s->g, s->u, s->h, s->dh, s->wh, s->g_terms, s->u_terms, s->dh_terms,
-                     s->dg_allowance, s->du_allowance, s->wh_allowance, s->a, s->b, s->squares, s->gate, s->up, s->down};
+    double *all[] = {s->x,       s->dy,       s->row,          s->g,            s->u,            s->h, s->dh, s->wh,      s->g_terms,
+                     s->u_terms, s->dh_terms, s->dg_allowance, s->du_allowance, s->wh_allowance, s->a, s->b,  s->squares, s->gate,
+                     s->up,      s->down};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
@@ -361,7 +362,8 @@ static void run_all(const struct mok_ref_problem *p, const struct mok_ref_runs *
     }
 }
 
-mok_status mok_ref_rounded_play(const struct mok_ref_problem *problem, const struct mok_ref_play *play, struct mok_ref_rounded *rounded_out)
+mok_status mok_ref_rounded_play(const struct mok_ref_problem *problem, const struct mok_ref_play *play,
+                                struct mok_ref_rounded *rounded_out)
 {
     struct mok_ref_runs runs = {0};
     struct scratch scratch = {.play = play};

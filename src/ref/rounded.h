@@ -30,6 +30,7 @@ struct mok_ref_play {
 extern const struct mok_ref_play mok_ref_plain_play;
 
 /* Errors: MEMORY. */
-mok_status mok_ref_rounded_play(const struct mok_ref_problem *problem, const struct mok_ref_play *play, struct mok_ref_rounded *rounded_out);
+mok_status mok_ref_rounded_play(const struct mok_ref_problem *problem, const struct mok_ref_play *play,
+                                struct mok_ref_rounded *rounded_out);
 
 #endif

@@ -484,6 +484,61 @@ static mok_status run_once(struct mok_case_batch *batch, const struct mok_ref_pr
     return mok_case_batch_wait(batch->rank);
 }
 
+/* Every pass reads the weights as they are: new ones in the place of the old are seen, and the bits are those of a layer that always had
+ * them (F13). */
+static void test_weights_changed_in_place(void **state)
+{
+    struct mok_ref_case recipes[2] = {{.name = "weights-before",
+                                       .num_ranks = 1,
+                                       .tokens = {9},
+                                       .num_experts = 3,
+                                       .top_k = 2,
+                                       .hidden = 24,
+                                       .inter = 16,
+                                       .ids = MOK_IDS_DISTINCT,
+                                       .grad_dtype = MOK_DTYPE_FP32}};
+    struct mok_case_join join = {.backend = MOK_BACKEND_CPU, .peer = MOK_PEER_THREADS, .num_saved = 1};
+    struct mok_ref_problem problems[2];
+    struct mok_ref_outputs outputs[2];
+    struct mok_case_rank rank;
+    struct mok_case_layer other;
+    struct mok_case_batch batch;
+    (void)state;
+    recipes[1] = recipes[0];
+    recipes[1].name = "weights-after";
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mok_ref_generate(&recipes[i], 0, &problems[i]), MOK_OK);
+        assert_int_equal(mok_ref_outputs_alloc(&problems[i], &outputs[i]), MOK_OK);
+    }
+    assert_int_equal(mok_case_rank_open(&rank, &problems[0], &recipes[0].knobs, &join), MOK_OK);
+    assert_int_equal(mok_case_layer_open(&rank, &problems[1], &other), MOK_OK);
+    assert_int_equal(mok_case_batch_open(&batch, &rank, 0), MOK_OK);
+    struct mok_case_place place = mok_case_place_plan(MOK_LAYOUT_SEPARATE, rank.num_local, problems[0].inter, problems[0].hidden);
+    size_t bytes = MOK_CASE_WEIGHTS_OFFSET + (size_t)place.elements * sizeof(mok_bf16);
+    for (int i = 0; i < 3; i++) { /* the old weights; the other layer; its weights in this layer */
+        int64_t num_differences = 0;
+        char difference[256] = "";
+        if (i == 2) {
+            memcpy(rank.layer.weights, other.weights, bytes);
+        }
+        batch.layer = i == 1 ? other.layer : rank.layer.layer;
+        assert_int_equal(run_once(&batch, &problems[1]), MOK_OK);
+        assert_int_equal(mok_case_batch_collect(&batch, &outputs[i % 2], &num_differences, difference, sizeof difference), MOK_OK);
+        struct mok_case_bits bits = {0};
+        mok_case_bits_tokens(&problems[1], &outputs[0], &outputs[1], 0, problems[1].num_tokens, NULL, "weights", &bits);
+        mok_case_bits_grads(&problems[1], &outputs[0], &outputs[1], (struct mok_ref_scope){0, 1}, NULL, "weights", &bits);
+        assert_int_equal(num_differences, 0);
+        assert_int_equal(bits.num_differences != 0, i != 2);
+    }
+    mok_case_batch_close(&batch);
+    mok_case_layer_close(&rank, &other);
+    assert_int_equal(mok_case_rank_close(&rank), MOK_OK);
+    for (int i = 0; i < 2; i++) {
+        mok_ref_outputs_free(&problems[i], &outputs[i]);
+        mok_ref_problem_free(&problems[i]);
+    }
+}
+
 /* The guards of the case runner see one byte: behind an output, before one, between gradient matrices, in an input. */
 static void test_guards(void **state)
 {
@@ -536,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_schedule_again),
         cmocka_unit_test(test_mismatches),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_weights_changed_in_place),
         cmocka_unit_test(test_guards),
     };
     return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
