@@ -5,8 +5,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 BUILD := build$(if $(filter-out release,$(PRESET)),-$(PRESET))
 FUZZ_SECONDS ?= 15
-# Tests that a preset leaves out: sanitizers have nothing to say about source checks, and what runs the same code in another arrangement (broken
-# simulators, mutants, the case table between processes) costs them minutes.
+# Tests that a preset leaves out: sanitizers have nothing to say about source checks, and what runs the same code in another arrangement
+# (broken simulators, mutants, the case table between processes) costs them minutes.
 EXCLUDE_asan := ^source_|^sim_(drop|short)|^test_ref_mutants|^cases_(external|processes)|^equalities
 EXCLUDE_tsan := ^source_|^sim_|^test_(ref|plan)_|^cases_(external|processes)|^equalities|^cli_
 EXCLUDE ?= $(EXCLUDE_$(PRESET))

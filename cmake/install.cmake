@@ -1,4 +1,5 @@
-# What `cmake --install` lays down: headers, libmok.so, libmok.a, mok.pc, and the CMake package with the targets mok::mok and mok::mok_static.
+# What `cmake --install` lays down: headers, libmok.so, libmok.a, mok.pc, and the CMake package with the targets mok::mok and
+# mok::mok_static.
 include(CMakePackageConfigHelpers)
 set(mok_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mok)
 

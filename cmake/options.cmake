@@ -26,7 +26,8 @@ target_include_directories(mok_headers INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURC
 add_library(mok_flags INTERFACE)
 target_include_directories(mok_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(mok_flags INTERFACE mok_headers)
-set(mok_c_flags -Wall -Wextra -Werror -Wno-unused-function -Wshadow -Wstrict-prototypes -Wmissing-prototypes -ffp-contract=off -fvisibility=hidden)
+set(mok_c_flags -Wall -Wextra -Werror -Wno-unused-function -Wshadow -Wstrict-prototypes -Wmissing-prototypes -ffp-contract=off
+                -fvisibility=hidden)
 target_compile_options(mok_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${mok_c_flags}>")
 
 set(mok_sanitizers ${MOK_SANITIZE})

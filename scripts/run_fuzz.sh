@@ -11,8 +11,8 @@ for target in "$build"/tests/fuzz/fuzz_*; do
     seeds=
     [ -d "tests/fuzz/corpus/$name" ] && seeds=tests/fuzz/corpus/$name
     # Findings are kept beside the build; new inputs go to a folder that is thrown away.
-    if timeout $((seconds + 60)) "$target" -max_total_time="$seconds" -timeout=10 -artifact_prefix="$build/$name-" -print_final_stats=1 "$work" \
-        $seeds > "$work.log" 2>&1 && runs=$(awk '/stat::number_of_executed_units/ { print $2 }' "$work.log") && [ "${runs:-0}" -gt 0 ]; then
+    if timeout $((seconds + 60)) "$target" -max_total_time="$seconds" -timeout=10 -artifact_prefix="$build/$name-" -print_final_stats=1 \
+        "$work" $seeds > "$work.log" 2>&1 && runs=$(awk '/stat::number_of_executed_units/ { print $2 }' "$work.log") && [ "${runs:-0}" -gt 0 ]; then
         echo "$name: $runs runs in ${seconds}s"
         passed=$((passed + 1))
     else

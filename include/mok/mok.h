@@ -11,8 +11,9 @@
  *
  * Streams. Every call that works on tensors enqueues its work on `stream` and returns; the host never waits for a count that
  * the device computes. With the CUDA backend `stream` is a cudaStream_t and every tensor is device memory. With the CPU backend
- * `stream` must be NULL, tensors are host memory, and the calls of one group run in order behind the caller's back. In both cases a tensor belongs to
- * the library from the call until the work is done (mok_group_wait, or the caller's own stream synchronisation); option structs are copied.
+ * `stream` must be NULL, tensors are host memory, and the calls of one group run in order behind the caller's back. In both cases a tensor
+ * belongs to the library from the call until the work is done (mok_group_wait, or the caller's own stream synchronisation); option structs
+ * are copied.
  *
  * Collective calls must be made by every rank of the group, in the same order. mok_group_create blocks until all ranks have come (or
  * peer_timeout_ms is over); mok_schedule_build, mok_forward and mok_backward are collective but return at once.
@@ -172,7 +173,8 @@ typedef struct mok_group_config {
     int32_t device;                 /* CUDA: device ordinal, -1 = the current one. The caller's current device is left as it was. */
 
     int32_t num_saved;    /* how many mok_saved objects the group owns, >= 0 (same): peer-visible memory is made collectively, here */
-    int64_t keep_rows;    /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case; 0 = recompute (same) */
+    int64_t keep_rows; /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case; 0 = recompute
+                          (same) */
 
     int32_t path;             /* mok_path (same) */
     int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128; 0 = automatic */
@@ -204,8 +206,8 @@ typedef struct mok_memory {
 /* config: not NULL; hub, mpi_comm, nccl_id and external are not looked at. Errors: MOK_ERR_ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
 
-/* Meeting point for num_ranks threads. One hub may serve many groups, one after another or side by side (each mok_group_create is matched by
- * order). The caller destroys it after the last group. Not collective. */
+/* Meeting point for num_ranks threads. One hub may serve many groups, one after another or side by side (each mok_group_create is matched
+ * by order). The caller destroys it after the last group. Not collective. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_hub_create(int32_t num_ranks, mok_hub **hub_out);
 MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
 
@@ -217,8 +219,8 @@ MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_create(const mok_group_config *config, mok_group **group_out);
 
 /* Waits (bounded) for the group's queued work and for each peer to leave, frees everything. NULL is accepted.
- * All layers and schedules of this group must be destroyed before; else MOK_ERR_ARGUMENT, and nothing happened. In every other case the handle is gone.
- * Returns MOK_ERR_TIMEOUT or MOK_ERR_ABORTED when a peer did not leave: peer-visible memory is then kept on purpose,
+ * All layers and schedules of this group must be destroyed before; else MOK_ERR_ARGUMENT, and nothing happened. In every other case the
+ * handle is gone. Returns MOK_ERR_TIMEOUT or MOK_ERR_ABORTED when a peer did not leave: peer-visible memory is then kept on purpose,
  * because freeing it under a peer's load would fault the peer. */
 MOK_EXPORT mok_status mok_group_destroy(mok_group *group);
 
@@ -240,23 +242,25 @@ typedef struct mok_group_state {
     uint64_t passes_done;  /* forward and backward passes that this rank has finished */
 } mok_group_state;
 
-/* Never blocks, never synchronises. Returns the group's status: MOK_OK, or the reason why every later call on it fails. state_out may be NULL;
- * it is filled whatever the group's status is. */
+/* Never blocks, never synchronises. Returns the group's status: MOK_OK, or the reason why every later call on it fails. state_out may be
+ * NULL; it is filled whatever the group's status is. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_status(mok_group *group, mok_group_state *state_out);
 
-/* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`), the group has failed, or timeout_ms is over
- * (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be repeated). -1 = no own limit: the group's deadlines end it. */
+/* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`), the group has failed, or timeout_ms is
+ * over (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be repeated). -1 = no own limit: the group's deadlines end
+ * it. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_ms);
 
-/* Raises the abort word on every rank, at once; not collective, never blocks. The group is dead afterwards; used by a rank that leaves on an
- * error of its own. */
+/* Raises the abort word on every rank, at once; not collective, never blocks. The group is dead afterwards; used by a rank that leaves on
+ * an error of its own. */
 MOK_EXPORT mok_status mok_group_abort(mok_group *group);
 
 /* Name of a wait site ("ENTRY barrier", "rows pulled", ...). Never NULL. */
 MOK_EXPORT const char *mok_site_name(int32_t site);
 
 /* First local expert and number of local experts of a rank: floor(rank*E/R) and floor((rank+1)*E/R) - first. Pure. */
-MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t rank, int32_t *first_out, int32_t *num_out);
+MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t rank, int32_t *first_out,
+                                                     int32_t *num_out);
 
 /* ---- layer -------------------------------------------------------------------------------------------------------------- */
 
@@ -313,7 +317,8 @@ MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
 
 /* For tables and tests: blocks until the schedule is built and copies counts to host memory. Errors: ARGUMENT, MISMATCH (never built).
- * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: all rows with padding to 128 per expert. */
+ * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: all rows with padding to 128 per expert.
+ */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
 
 /* ---- saved -------------------------------------------------------------------------------------------------------------- */
@@ -326,8 +331,8 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_group_saved(mok_group *group, int32_t idx
  * the backward pass of this object is done. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_saved_input(mok_saved *saved, void **x_out);
 
-/* Gives up the backward pass that this object waits for, so that the next mok_forward may use it: for a caller that drops a step. Local, but
- * every rank must do it, as every rank calls mok_forward. Does nothing to an object that does not wait. */
+/* Gives up the backward pass that this object waits for, so that the next mok_forward may use it: for a caller that drops a step. Local,
+ * but every rank must do it, as every rank calls mok_forward. Does nothing to an object that does not wait. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_saved_release(mok_saved *saved);
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------ */
@@ -370,8 +375,8 @@ typedef struct mok_backward_args {
 /* Everything NULL; gradients in fp32, overwritten. */
 MOK_EXPORT void mok_backward_args_init(mok_backward_args *args_out);
 
-/* Collective, asynchronous, graph-capture safe. Frees `saved` for the next forward. Errors: ARGUMENT; MISMATCH (objects of two groups; saved
- * never filled or already used; another layer than in forward; another schedule, or built anew since). */
+/* Collective, asynchronous, graph-capture safe. Frees `saved` for the next forward. Errors: ARGUMENT; MISMATCH (objects of two groups;
+ * saved never filled or already used; another layer than in forward; another schedule, or built anew since). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_backward(mok_layer *layer, mok_schedule *schedule, const mok_backward_args *args, mok_stream stream);
 
 /* ---- router helper ------------------------------------------------------------------------------------------------------ */
@@ -395,14 +400,15 @@ typedef struct mok_router_config {
 MOK_EXPORT void mok_router_config_init(mok_router_config *config_out);
 
 /* Host only, blocking. Everything in fp32. Ties: the lower id wins. A masked group is never chosen (its score is -inf).
- * logits [num_tokens, E] fp32, in; ids_out [num_tokens, K] int32 and w_out [num_tokens, K] fp32, in descending order of the choosing score. */
-MOK_EXPORT MOK_MUST_USE mok_status mok_router_choose(const mok_router_config *config, const float *logits, int64_t num_tokens, int32_t *ids_out,
-                                                     float *w_out);
+ * logits [num_tokens, E] fp32, in; ids_out [num_tokens, K] int32 and w_out [num_tokens, K] fp32, in descending order of the choosing score.
+ */
+MOK_EXPORT MOK_MUST_USE mok_status mok_router_choose(const mok_router_config *config, const float *logits, int64_t num_tokens,
+                                                     int32_t *ids_out, float *w_out);
 
 /* Host only, blocking. logits_out[t,e] = fp32 dot product of bf16 x[t,:] and bf16 weight[e,:], plus bias[e] when bias is not NULL.
  * x [num_tokens, H] bf16, weight [E, H] bf16, bias [E] fp32 or NULL, logits_out [num_tokens, E] fp32. */
-MOK_EXPORT MOK_MUST_USE mok_status mok_router_logits(const void *x, const void *weight, const float *bias, int64_t num_tokens, int32_t hidden,
-                                                     int32_t num_experts, float *logits_out);
+MOK_EXPORT MOK_MUST_USE mok_status mok_router_logits(const void *x, const void *weight, const float *bias, int64_t num_tokens,
+                                                     int32_t hidden, int32_t num_experts, float *logits_out);
 
 /* ---- quantisation (host) ------------------------------------------------------------------------------------------------ */
 
@@ -412,11 +418,13 @@ typedef enum mok_scale_rounding {
 } mok_scale_rounding;
 
 /* MXFP8 of num_rows rows of num_cols bf16 values, blocks of 32 along a row (num_cols a multiple of 32). Values saturate at +-448.
- * x [num_rows, num_cols] bf16, in; e4m3_out [num_rows, num_cols]; e8m0_out [num_rows, num_cols/32]. A block that holds NaN or Inf gets scale 255 (NaN). */
+ * x [num_rows, num_cols] bf16, in; e4m3_out [num_rows, num_cols]; e8m0_out [num_rows, num_cols/32]. A block that holds NaN or Inf gets
+ * scale 255 (NaN). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_quantize(const void *x, int64_t num_rows, int64_t num_cols, mok_scale_rounding rounding,
                                                       uint8_t *e4m3_out, uint8_t *e8m0_out);
 /* The inverse, to fp32 (exact). Scale byte b is 2^(b-127); 255 is NaN. */
-MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_dequantize(const uint8_t *e4m3, const uint8_t *e8m0, int64_t num_rows, int64_t num_cols, float *x_out);
+MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_dequantize(const uint8_t *e4m3, const uint8_t *e8m0, int64_t num_rows, int64_t num_cols,
+                                                        float *x_out);
 
 /* ---- options by name ---------------------------------------------------------------------------------------------------- */
 
@@ -433,7 +441,8 @@ typedef struct mok_option {
 MOK_EXPORT int32_t mok_option_count(void);
 /* NULL when idx is out of range. Static memory. */
 MOK_EXPORT const mok_option *mok_option_get(int32_t idx);
-/* Sets the field of config (filled by mok_group_config_init) that belongs to `name` from text. Errors: ARGUMENT (unknown name, value that does not parse or is out of range). */
+/* Sets the field of config (filled by mok_group_config_init) that belongs to `name` from text. Errors: ARGUMENT (unknown name, value that
+ * does not parse or is out of range). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_option_set(mok_group_config *config, const char *name, const char *value);
 
 /* ---- what this build and machine can do --------------------------------------------------------------------------------- */
@@ -458,8 +467,8 @@ typedef struct mok_event {
 
 /* Starts recording with room for max_events per worker (0 stops and frees). Only between passes: MOK_ERR_ARGUMENT while work is queued. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_trace(mok_group *group, int64_t max_events);
-/* Copies recorded events (host memory, ordered by worker, then time) and forgets them. Only between passes. *num_out is the number there were;
- * at most `capacity` are copied. dropped_out (may be NULL): events that found no room. */
+/* Copies recorded events (host memory, ordered by worker, then time) and forgets them. Only between passes. *num_out is the number there
+ * were; at most `capacity` are copied. dropped_out (may be NULL): events that found no room. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_trace_take(mok_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out,
                                                         int64_t *dropped_out);
 /* Name of an event kind. Never NULL. Kinds below mok_event_first_wait() are work, the others waiting. */

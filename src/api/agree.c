@@ -1,9 +1,9 @@
 /*
  * Agreement between ranks at creation. In: this rank's verdict and values. Out: one verdict, the same kind on all ranks.
  *
- * What must be the same: the shape, the number of ranks and of saved objects, kept rows, backend and path, the library version, and the size of the
- * peer region that follows from them. Rings and workers may differ: ranks meet only at barriers and in rows, never in minibatches. The peer kind
- * is not compared: ranks of different kinds never meet.
+ * What must be the same: the shape, the number of ranks and of saved objects, kept rows, backend and path, the library version, and the
+ * size of the peer region that follows from them. Rings and workers may differ: ranks meet only at barriers and in rows, never in
+ * minibatches. The peer kind is not compared: ranks of different kinds never meet.
  */
 #include "api/agree.h"
 

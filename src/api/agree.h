@@ -7,8 +7,8 @@
 #include "pass/pass.h"
 
 /*
- * Collective. `own` is this rank's verdict so far, its sentence that of mok_last_error. Returns MOK_OK when every rank says MOK_OK; own, with its
- * sentence, when that is a failure; else the failure of the lowest failing rank, with the rank and its sentence.
+ * Collective. `own` is this rank's verdict so far, its sentence that of mok_last_error. Returns MOK_OK when every rank says MOK_OK; own,
+ * with its sentence, when that is a failure; else the failure of the lowest failing rank, with the rank and its sentence.
  */
 mok_status mok_api_agree_success(struct mok_peer *peer, mok_status own);
 

@@ -20,7 +20,8 @@ mok_status mok_api_check_struct(const char *name, const void *object, size_t exp
     size_t size;
     memcpy(&size, object, sizeof size);
     if (size != expected) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.struct_size is %zu: must be %zu, the size in this library's header", name, size, expected);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.struct_size is %zu: must be %zu, the size in this library's header", name, size,
+                             expected);
     }
     return MOK_OK;
 }
@@ -39,7 +40,8 @@ mok_status mok_api_check_tensor(const char *name, const void *pointer, int64_t n
         return MOK_OK;
     }
     if (pointer == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: may be NULL only when the rank has no tokens, and it has %" PRId64, name, num_tokens);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: may be NULL only when the rank has no tokens, and it has %" PRId64, name,
+                             num_tokens);
     }
     return check_aligned(name, pointer);
 }
@@ -69,8 +71,8 @@ mok_status mok_api_check_apart(const struct mok_span *spans, int num_spans)
     for (int a = 0; a < num_spans; a++) {
         for (int b = a + 1; b < num_spans; b++) {
             if ((spans[a].is_output || spans[b].is_output) && is_overlap(&spans[a], &spans[b])) {
-                return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %p, %" PRId64 " bytes: may not overlap %s (%p, %" PRId64 " bytes)", spans[a].name,
-                                     spans[a].base, spans[a].bytes, spans[b].name, spans[b].base, spans[b].bytes);
+                return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %p, %" PRId64 " bytes: may not overlap %s (%p, %" PRId64 " bytes)",
+                                     spans[a].name, spans[a].base, spans[a].bytes, spans[b].name, spans[b].base, spans[b].bytes);
             }
         }
     }
@@ -98,7 +100,8 @@ static mok_status check_matrices(const char *name, const char *part, const mok_m
         return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is NULL: must be given for %" PRId64 " local experts", name, part, num);
     }
     if ((uintptr_t)matrices->base % MOK_TENSOR_ALIGN != 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is %p: must be a multiple of %d bytes", name, part, matrices->base, MOK_TENSOR_ALIGN);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is %p: must be a multiple of %d bytes", name, part, matrices->base,
+                             MOK_TENSOR_ALIGN);
     }
     MOK_TRY(check_stride(name, part, "row_stride", matrices->row_stride, cols));
     int64_t expert_stride = num == 1 ? 0 : matrices->expert_stride;
@@ -109,13 +112,15 @@ static mok_status check_matrices(const char *name, const char *part, const mok_m
     int64_t one_expert, first_rows, elements, bytes;
     if (!fits(matrices->row_stride, rows - 1, cols, &one_expert) || !fits(expert_stride, num - 1, cols, &first_rows) ||
         !fits(expert_stride, num - 1, one_expert, &elements) || !fits(elements, 4, 0, &bytes)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.row_stride is %" PRId64 " and expert_stride %" PRId64 ": the last element lies past 2^63 bytes",
-                             name, part, matrices->row_stride, expert_stride);
+        return mok_base_fail(MOK_ERR_ARGUMENT,
+                             "%s.%s.row_stride is %" PRId64 " and expert_stride %" PRId64 ": the last element lies past 2^63 bytes", name,
+                             part, matrices->row_stride, expert_stride);
     }
     /* Experts stand one after another, or take turns row by row. */
     if (num > 1 && expert_stride < one_expert && matrices->row_stride < first_rows) {
         return mok_base_fail(MOK_ERR_ARGUMENT,
-                             "%s.%s.expert_stride is %" PRId64 ": experts overlap, it must be at least %" PRId64 " (or row_stride at least %" PRId64 ")",
+                             "%s.%s.expert_stride is %" PRId64 ": experts overlap, it must be at least %" PRId64
+                             " (or row_stride at least %" PRId64 ")",
                              name, part, expert_stride, one_expert, first_rows);
     }
     return MOK_OK;

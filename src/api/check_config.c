@@ -17,8 +17,8 @@ static mok_status check_range(const char *name, int64_t value, int64_t least, in
         return MOK_OK;
     }
     if (multiple > 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %" PRId64 ": must be a multiple of %" PRId64 " from %" PRId64 " to %" PRId64, name, value,
-                             multiple, least, most);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %" PRId64 ": must be a multiple of %" PRId64 " from %" PRId64 " to %" PRId64, name,
+                             value, multiple, least, most);
     }
     return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %" PRId64 ": must be from %" PRId64 " to %" PRId64, name, value, least, most);
 }
@@ -30,10 +30,12 @@ static mok_status check_format(int32_t format)
         return MOK_OK;
     case MOK_FORMAT_MXFP8:
     case MOK_FORMAT_FP8_BLOCK:
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "config.shape.format is %s (%" PRId32 "): reserved, only MOK_FORMAT_BF16 (0) can be created now",
+        return mok_base_fail(MOK_ERR_UNSUPPORTED,
+                             "config.shape.format is %s (%" PRId32 "): reserved, only MOK_FORMAT_BF16 (0) can be created now",
                              format == MOK_FORMAT_MXFP8 ? "MOK_FORMAT_MXFP8" : "MOK_FORMAT_FP8_BLOCK", format);
     default:
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.shape.format is %" PRId32 ": must be a mok_format; only MOK_FORMAT_BF16 (0) can be created now",
+        return mok_base_fail(MOK_ERR_ARGUMENT,
+                             "config.shape.format is %" PRId32 ": must be a mok_format; only MOK_FORMAT_BF16 (0) can be created now",
                              format);
     }
 }
@@ -76,12 +78,16 @@ static mok_status check_sizes(const mok_group_config *config)
     struct mok_dims dims = mok_api_dims(config);
     int64_t rows = mok_plan_max_rows_any(&dims);
     if (rows > INT32_MAX) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.shape.max_tokens is %" PRId64 " with %" PRId32 " ranks and top_k %" PRId32
-                             ": a rank may own %" PRId64 " padded rows, must be below 2^31", dims.max_tokens, dims.num_ranks, dims.top_k, rows);
+        return mok_base_fail(MOK_ERR_ARGUMENT,
+                             "config.shape.max_tokens is %" PRId64 " with %" PRId32 " ranks and top_k %" PRId32 ": a rank may own %" PRId64
+                             " padded rows, must be below 2^31",
+                             dims.max_tokens, dims.num_ranks, dims.top_k, rows);
     }
     double kept = (double)rows * (dims.hidden + 2.0 * dims.inter) + (double)dims.max_tokens * (dims.hidden + 2.0 * dims.shared_inter);
     if (kept * 2 * config->num_saved > 0x1p60) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.num_saved is %" PRId32 ": that many saved objects of this shape may take %.3g bytes, must be below 2^60",
+        return mok_base_fail(MOK_ERR_ARGUMENT,
+                             "config.num_saved is %" PRId32
+                             ": that many saved objects of this shape may take %.3g bytes, must be below 2^60",
                              config->num_saved, kept * 2 * config->num_saved);
     }
     return MOK_OK;
@@ -104,7 +110,8 @@ static mok_status check_external(const mok_external *external, int32_t num_ranks
     for (int32_t rank = 0; rank < num_ranks; rank++) {
         const void *base = external->bases[rank];
         if (base == NULL || (uintptr_t)base % 256 != 0) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%" PRId32 "] is %p: must be given, a multiple of 256 bytes", rank, base);
+            return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%" PRId32 "] is %p: must be given, a multiple of 256 bytes", rank,
+                                 base);
         }
     }
     return MOK_OK;
@@ -116,7 +123,8 @@ mok_status mok_api_check_config(const mok_group_config *config)
     switch (config->peer) {
     case MOK_PEER_THREADS:
         if (config->hub == NULL && config->num_ranks > 1) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "config.hub is NULL: may be NULL only when num_ranks is 1, and it is %" PRId32, config->num_ranks);
+            return mok_base_fail(MOK_ERR_ARGUMENT, "config.hub is NULL: may be NULL only when num_ranks is 1, and it is %" PRId32,
+                                 config->num_ranks);
         }
         return MOK_OK;
     case MOK_PEER_NCCL:

@@ -1,9 +1,9 @@
 /*
  * A group comes and goes: mok_group_create, mok_group_memory, mok_group_destroy.
  *
- * Creation. Each arrow is a meeting of all ranks, bounded by peer_timeout_ms; a rank that failed still comes to the next one, so that the others
- * hear why:   check, choose -> join -> agree on the setup -> map -> create the backend's part -> agree that all could.
- * Destruction waits, inside the backend, for each peer's `left` word.
+ * Creation. Each arrow is a meeting of all ranks, bounded by peer_timeout_ms; a rank that failed still comes to the next one, so that the
+ * others hear why:   check, choose -> join -> agree on the setup -> map -> create the backend's part -> agree that all could. Destruction
+ * waits, inside the backend, for each peer's `left` word.
  */
 #include "api/create.h"
 
@@ -49,14 +49,14 @@ static mok_status prepare(const mok_group_config *config, const struct mok_pass_
 static void log_choices(const mok_group *group)
 {
     const struct mok_pass_setup *setup = &group->setup;
-    mok_base_log(MOK_LOG_CHOICES,
-                 "rank %" PRId32 " of %" PRId32 ": backend %s, peer %s, path %s, %" PRId32 "+%" PRId32 " workers, minibatch %" PRId64 "/%" PRId64
-                 " rows, ring %" PRId32 "/%" PRId32 ", look-ahead %" PRId32 "/%" PRId32 ", keep %" PRId64 " rows, peer memory %" PRId64 " bytes",
-                 setup->dims.rank, setup->dims.num_ranks, group->ops->name, group->peer->ops->name,
-                 setup->path == MOK_PATH_FUSED ? "fused" : "staged", setup->comm_workers, setup->compute_workers,
-                 setup->ring_forward.minibatch_rows, setup->ring_backward.minibatch_rows, setup->ring_forward.num_places,
-                 setup->ring_backward.num_places, setup->ring_forward.look_ahead, setup->ring_backward.look_ahead,
-                 setup->ring_forward.keep_rows, setup->region.bytes);
+    mok_base_log(
+        MOK_LOG_CHOICES,
+        "rank %" PRId32 " of %" PRId32 ": backend %s, peer %s, path %s, %" PRId32 "+%" PRId32 " workers, minibatch %" PRId64 "/%" PRId64
+        " rows, ring %" PRId32 "/%" PRId32 ", look-ahead %" PRId32 "/%" PRId32 ", keep %" PRId64 " rows, peer memory %" PRId64 " bytes",
+        setup->dims.rank, setup->dims.num_ranks, group->ops->name, group->peer->ops->name,
+        setup->path == MOK_PATH_FUSED ? "fused" : "staged", setup->comm_workers, setup->compute_workers, setup->ring_forward.minibatch_rows,
+        setup->ring_backward.minibatch_rows, setup->ring_forward.num_places, setup->ring_backward.num_places,
+        setup->ring_forward.look_ahead, setup->ring_backward.look_ahead, setup->ring_forward.keep_rows, setup->region.bytes);
 }
 
 /* The host-side part; the backend's and the peer's come later. */
@@ -102,8 +102,8 @@ static mok_status map_region(mok_group *group)
 }
 
 /*
- * After map. When one rank could not create its part, the others undo theirs: no pass has begun, so an abort lets them leave without waiting.
- * All meet once more before memory goes, because an undone rank still writes words into its peers' regions.
+ * After map. When one rank could not create its part, the others undo theirs: no pass has begun, so an abort lets them leave without
+ * waiting. All meet once more before memory goes, because an undone rank still writes words into its peers' regions.
  */
 static mok_status create_inner(mok_group *group)
 {
@@ -213,8 +213,8 @@ mok_status mok_group_destroy(mok_group *group)
     int64_t num_layers = group->num_layers, num_schedules = group->num_schedules;
     pthread_mutex_unlock(&group->lock);
     if (num_layers > 0 || num_schedules > 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "group has %" PRId64 " layers and %" PRId64 " schedules: they must be destroyed before it", num_layers,
-                             num_schedules);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "group has %" PRId64 " layers and %" PRId64 " schedules: they must be destroyed before it",
+                             num_layers, num_schedules);
     }
     const struct mok_peer_ops *peer_ops = group->peer->ops;
     mok_status status = group->ops->destroy(group->inner);

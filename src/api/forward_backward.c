@@ -1,6 +1,6 @@
 /*
- * The two passes: checks of the arguments and of what belongs together, then one call down. All under the group's lock, so that what was checked
- * is what is enqueued.
+ * The two passes: checks of the arguments and of what belongs together, then one call down. All under the group's lock, so that what was
+ * checked is what is enqueued.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static mok_status check_ready(mok_group *group, const mok_schedule *schedule, mo
 static mok_status check_shared_weight(const mok_group *group, const char *name, const void *pointer, int64_t num_tokens)
 {
     if (pointer != NULL && group->setup.dims.shared_inter == 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %p: must be NULL, the group has no shared expert (shape.shared_intermediate is 0)", name,
-                             pointer);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %p: must be NULL, the group has no shared expert (shape.shared_intermediate is 0)",
+                             name, pointer);
     }
     return mok_api_check_optional(name, pointer, num_tokens);
 }
@@ -87,9 +87,11 @@ static mok_status check_forward_tensors(const mok_group *group, const mok_schedu
 static mok_status check_free(const mok_saved *saved)
 {
     if (saved != NULL && saved->is_waiting) {
-        return mok_base_fail(MOK_ERR_MISMATCH, "args.saved is object %" PRId32
-                             ", which waits for the backward pass of an earlier forward pass: enqueue that first, or give it up with mok_saved_release",
-                             saved->idx);
+        return mok_base_fail(
+            MOK_ERR_MISMATCH,
+            "args.saved is object %" PRId32
+            ", which waits for the backward pass of an earlier forward pass: enqueue that first, or give it up with mok_saved_release",
+            saved->idx);
     }
     return MOK_OK;
 }
@@ -156,7 +158,8 @@ static mok_status check_backward_tensors(const mok_group *group, const mok_sched
     MOK_TRY(mok_api_check_ffn("args.grads", &args->grads, group->setup.num_local, dims->hidden, dims->inter, 1));
     MOK_TRY(mok_api_check_ffn("args.shared_grads", &args->shared_grads, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 1));
     if (args->grad_mode != MOK_GRAD_OVERWRITE && args->grad_mode != MOK_GRAD_ADD) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "args.grad_mode is %" PRId32 ": must be MOK_GRAD_OVERWRITE (0) or MOK_GRAD_ADD (1)", args->grad_mode);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "args.grad_mode is %" PRId32 ": must be MOK_GRAD_OVERWRITE (0) or MOK_GRAD_ADD (1)",
+                             args->grad_mode);
     }
     if (args->reserved != 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "args.reserved is %" PRId32 ": must be 0", args->reserved);
@@ -168,11 +171,13 @@ static mok_status check_backward_tensors(const mok_group *group, const mok_sched
 static mok_status check_filled(const mok_layer *layer, const mok_schedule *schedule, const mok_saved *saved)
 {
     if (!saved->is_waiting) {
-        return mok_base_fail(MOK_ERR_MISMATCH, "args.saved is object %" PRId32 ", which %s: mok_forward must fill it before each mok_backward",
-                             saved->idx, saved->build_number == 0 ? "was never filled" : "was already used by a backward pass or released");
+        return mok_base_fail(MOK_ERR_MISMATCH,
+                             "args.saved is object %" PRId32 ", which %s: mok_forward must fill it before each mok_backward", saved->idx,
+                             saved->build_number == 0 ? "was never filled" : "was already used by a backward pass or released");
     }
     if (saved->layer_number != layer->number) {
-        return mok_base_fail(MOK_ERR_MISMATCH, "layer is not the one whose forward pass filled args.saved (object %" PRId32 ")", saved->idx);
+        return mok_base_fail(MOK_ERR_MISMATCH, "layer is not the one whose forward pass filled args.saved (object %" PRId32 ")",
+                             saved->idx);
     }
     if (saved->build_number != schedule->build_number) {
         return mok_base_fail(MOK_ERR_MISMATCH, "schedule is not the one whose forward pass filled args.saved (object %" PRId32

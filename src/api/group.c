@@ -1,8 +1,8 @@
 /*
  * Calls on a group that is alive: status, wait, abort, saved objects, trace.
  *
- * status, wait and abort take no lock: a thread that hangs in another call can be watched and ended. A group that has failed says so in every
- * later call, with the sentence that was made when it was first seen.
+ * status, wait and abort take no lock: a thread that hangs in another call can be watched and ended. A group that has failed says so in
+ * every later call, with the sentence that was made when it was first seen.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -26,7 +26,8 @@ void mok_layer_config_init(mok_layer_config *config_out)
 static mok_status check_activation(const mok_activation *activation)
 {
     if (!(activation->limit > 0)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.activation.limit is %g: must be above 0; +inf means no limit", (double)activation->limit);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.activation.limit is %g: must be above 0; +inf means no limit",
+                             (double)activation->limit);
     }
     if (!isfinite(activation->alpha)) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "config.activation.alpha is %g: must be finite", (double)activation->alpha);

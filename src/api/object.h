@@ -2,8 +2,8 @@
  * The objects behind the handles of mok.h. src/api owns them; the backend's own part hangs below each (`inner`).
  *
  * Rules.
- *  - `lock` serialises every call that enqueues or changes host-side state of a group. mok_group_status, mok_group_wait and mok_group_abort do
- *    not take it, so that they work while another thread is inside a call.
+ *  - `lock` serialises every call that enqueues or changes host-side state of a group. mok_group_status, mok_group_wait and
+ *    mok_group_abort do not take it, so that they work while another thread is inside a call.
  *  - What belongs together is known on the host: every build of a schedule gets a number of the group's one count, and a saved object
  *    remembers the layer and the build that filled it. Numbers, not pointers: an address may come back after destroy and create.
  */

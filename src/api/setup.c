@@ -24,7 +24,8 @@ mok_status mok_api_find_backend(int32_t backend, const struct mok_pass_ops **ops
     *ops_out = &mok_pass_cpu;
     return MOK_OK;
 #else
-    return mok_base_fail(MOK_ERR_NOT_BUILT, "config.backend is %d: this build of the library has no CPU backend (it was built without OpenBLAS), and %s",
+    return mok_base_fail(MOK_ERR_NOT_BUILT,
+                         "config.backend is %d: this build of the library has no CPU backend (it was built without OpenBLAS), and %s",
                          backend, backend == MOK_BACKEND_CPU ? "cpu was asked for" : "no GPU can be used");
 #endif
 }
@@ -65,10 +66,11 @@ mok_status mok_api_setup(const mok_group_config *config, const struct mok_pass_o
     setup.ring_forward.keep_rows = keep_rows;
     setup.ring_backward.keep_rows = keep_rows;
     MOK_TRY(ops->choose(config, &setup));
-    if (setup.path == MOK_PATH_AUTO || setup.comm_workers < 1 || setup.compute_workers < 1 || !is_ring_sound(&setup.ring_forward, keep_rows) ||
-        !is_ring_sound(&setup.ring_backward, keep_rows)) {
-        return mok_base_fail(MOK_ERR_INTERNAL, "backend %s chose path %d, %d communication and %d computation workers: a value breaks plan/ring.h",
-                             ops->name, (int)setup.path, (int)setup.comm_workers, (int)setup.compute_workers);
+    if (setup.path == MOK_PATH_AUTO || setup.comm_workers < 1 || setup.compute_workers < 1 ||
+        !is_ring_sound(&setup.ring_forward, keep_rows) || !is_ring_sound(&setup.ring_backward, keep_rows)) {
+        return mok_base_fail(MOK_ERR_INTERNAL,
+                             "backend %s chose path %d, %d communication and %d computation workers: a value breaks plan/ring.h", ops->name,
+                             (int)setup.path, (int)setup.comm_workers, (int)setup.compute_workers);
     }
     *setup_out = setup;
     return MOK_OK;

@@ -2,7 +2,8 @@
  * The options table and what is made from it. In: text from a caller or the environment. Out: fields of mok_group_config.
  *
  * An option is either a choice (value "a|b|c": the field holds the index of the word) or a whole number in [least, most] that is a multiple
- * of `multiple`, or one word in the place of one number ("all" for MOK_KEEP_ALL). The default is kept as text and parsed like any other value.
+ * of `multiple`, or one word in the place of one number ("all" for MOK_KEEP_ALL). The default is kept as text and parsed like any other
+ * value.
  */
 #include "base/options.h"
 
@@ -216,7 +217,8 @@ mok_status mok_base_options_check(const mok_group_config *config)
         int is_legal = is_choice(entry) ? value >= 0 && choice_at(entry->shown.value, value, &word) > 0
                                         : value >= entry->least && value <= entry->most && value % entry->multiple == 0;
         if (!is_legal) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "config.%s is %" PRId64 ": must be %s", entry->field, value, rule(entry, words, sizeof words));
+            return mok_base_fail(MOK_ERR_ARGUMENT, "config.%s is %" PRId64 ": must be %s", entry->field, value,
+                                 rule(entry, words, sizeof words));
         }
     }
     return MOK_OK;

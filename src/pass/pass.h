@@ -1,6 +1,6 @@
 /*
- * What one call asks of a backend: arguments after all checks, and the ops table that src/cpu and src/cuda fill. src/api checks, then calls down;
- * a backend trusts what it gets.
+ * What one call asks of a backend: arguments after all checks, and the ops table that src/cpu and src/cuda fill. src/api checks, then calls
+ * down; a backend trusts what it gets.
  */
 #ifndef MOK_PASS_PASS_H
 #define MOK_PASS_PASS_H
@@ -65,15 +65,16 @@ struct mok_pass_backward {
     mok_stream stream;
 };
 
-/* Threads: src/api serialises the calls of one group, but for state, wait and abort: any thread may make them while another is inside a call. */
+/* Threads: src/api serialises the calls of one group, but for state, wait and abort: any thread may make them while another is inside a
+ * call. */
 struct mok_pass_ops {
     const char *name;
 
     /* Local. MOK_OK, or why this backend cannot be used on this machine. */
     mok_status (*probe)(void);
 
-    /* Local, touches no device memory. Fills automatic values of setup (workers, rings, path) from dims and config. Deterministic: equal on all ranks
-     * of equal machines; src/api checks that what must agree does. */
+    /* Local, touches no device memory. Fills automatic values of setup (workers, rings, path) from dims and config. Deterministic: equal on
+     * all ranks of equal machines; src/api checks that what must agree does. */
     mok_status (*choose)(const mok_group_config *config, struct mok_pass_setup *setup);
 
     /* Local. Bytes that create will take, beside the peer region: ring_bytes, saved_bytes, other_bytes. */
@@ -94,7 +95,8 @@ struct mok_pass_ops {
     /* Blocks until built; host copies. rows_out [El] may be NULL. */
     mok_status (*schedule_counts)(struct mok_pass_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
     /* Blocks until built; copies the whole schedule into host arrays (tests: both backends must agree bit for bit).
-     * routes_out has room for max_rows, tile_expert_out for max_tiles of mok_plan_limits, the others as in plan/schedule.h; any may be NULL. */
+     * routes_out has room for max_rows, tile_expert_out for max_tiles of mok_plan_limits, the others as in plan/schedule.h; any may be
+     * NULL. */
     mok_status (*schedule_dump)(struct mok_pass_schedule *schedule, mok_stream stream, struct mok_schedule_head *head_out,
                                 int32_t *expert_rows_out, int32_t *expert_first_out, int32_t *tile_expert_out, int32_t *active_out,
                                 struct mok_route *routes_out);

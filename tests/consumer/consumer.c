@@ -1,9 +1,9 @@
 /*
- * A program that knows nothing but the installed package, in C17 and, included by consumer.cpp, in C++17: one rank, one expert, one token, one
- * value in each matrix, so that every number can be worked out by hand.
+ * A program that knows nothing but the installed package, in C17 and, included by consumer.cpp, in C++17: one rank, one expert, one token,
+ * one value in each matrix, so that every number can be worked out by hand.
  *
- *   g = 1, u = 2, silu(1) = 0.731059:  h = bf16(1.462117) = 187/128;  y = h/2;  dw = h;  dWd = bf16(h/2);  dWu = du = bf16(silu(1)/2) = 187/512
- *   silu'(1) = 0.927671:               dWg = dg = bf16(2*silu'(1)/2) = 237/256;  dx = dg*1 + du*2 = 212/128
+ *   g = 1, u = 2, silu(1) = 0.731059:  h = bf16(1.462117) = 187/128;  y = h/2;  dw = h;  dWd = bf16(h/2);  dWu = du = bf16(silu(1)/2) =
+ * 187/512 silu'(1) = 0.927671:               dWg = dg = bf16(2*silu'(1)/2) = 237/256;  dx = dg*1 + du*2 = 212/128
  */
 #include <stdio.h>
 #include <string.h>

@@ -29,7 +29,8 @@ cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPIL
     -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" > "$work/configure.log" 2>&1 || { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/build" > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 
-for program in "$work/by_pkgconfig_c" "$work/by_pkgconfig_cpp" "$work/build/consumer_c" "$work/build/consumer_cpp" "$work/build/consumer_static"; do
+for program in "$work/by_pkgconfig_c" "$work/by_pkgconfig_cpp" "$work/build/consumer_c" "$work/build/consumer_cpp" \
+    "$work/build/consumer_static"; do
     printf '%s: ' "$(basename "$program")"
     timeout 60 "$program"
 done

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every exported function of the public header stands under a comment: one that begins a line above it, with no blank line and no type between.
-# Usage: comments.sh SOURCE_DIR
+# Every exported function of the public header stands under a comment: one that begins a line above it, with no blank line and no type
+# between. Usage: comments.sh SOURCE_DIR
 set -eu
 awk '
 /^[ \t]*$/ || /^(typedef|struct|enum|#|})/ { commented = 0 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The library exports exactly the functions that mok.h declares, the version script lists the same, and a missing GPU driver does not keep it
-# from loading. Usage: exports.sh SOURCE_DIR LIBRARY
+# The library exports exactly the functions that mok.h declares, the version script lists the same, and a missing GPU driver does not keep
+# it from loading. Usage: exports.sh SOURCE_DIR LIBRARY
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every header that is not a kernel's compiles on its own: as C17, the public ones as C++17 too, and, where nvcc is, as device code for sm_90a.
-# Usage: headers.sh SOURCE_DIR CC NVCC (empty: none)
+# Every header that is not a kernel's compiles on its own: as C17, the public ones as C++17 too, and, where nvcc is, as device code for
+# sm_90a. Usage: headers.sh SOURCE_DIR CC NVCC (empty: none)
 set -u
 cd "$1" || exit 1
 cc=$2 nvcc=$3

@@ -2,8 +2,8 @@
 # No source file is longer than 600 lines, and no two files of the repository have one name. Usage: layout.sh SOURCE_DIR
 set -eu
 cd "$1"
-sources=$(find src include cli bench tests python examples scripts cmake -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \
-    -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' \) 2>/dev/null | sort)
+sources=$(find src include cli bench tests python examples scripts cmake -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' \
+    -o -name '*.cuh' -o -name '*.cpp' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' \) 2>/dev/null | sort)
 [ -n "$sources" ]
 failed=0
 for file in $sources; do

@@ -1,6 +1,6 @@
 /*
- * Ranks that agree before they begin: whatever one rank gets wrong or lacks, every rank fails with the same status and a sentence that names
- * field, values and rank; nothing stays behind, and the next group on the same hub works.
+ * Ranks that agree before they begin: whatever one rank gets wrong or lacks, every rank fails with the same status and a sentence that
+ * names field, values and rank; nothing stays behind, and the next group on the same hub works.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
- * The public calls on the real CPU backend: what a refused call leaves alone, ranks without tokens, two threads on one group, a peer that never
- * calls, a group that is aborted, and the memory that was announced.
+ * The public calls on the real CPU backend: what a refused call leaves alone, ranks without tokens, two threads on one group, a peer that
+ * never calls, a group that is aborted, and the memory that was announced.
  */
 #include <pthread.h>
 #include <setjmp.h>

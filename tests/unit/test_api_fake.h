@@ -48,7 +48,8 @@ static mok_status fake_choose(const mok_group_config *config, struct mok_pass_se
     setup->compute_workers = setup->compute_workers == 0 ? 1 : setup->compute_workers;
     setup->ring_forward.minibatch_rows = config->minibatch_rows == 0 ? 128 : config->minibatch_rows;
     setup->ring_forward.num_places = config->ring_minibatches == 0 ? 4 : config->ring_minibatches;
-    setup->ring_forward.look_ahead = (int32_t)mok_min64(config->look_ahead == 0 ? 1 : config->look_ahead, setup->ring_forward.num_places - 1);
+    setup->ring_forward.look_ahead =
+        (int32_t)mok_min64(config->look_ahead == 0 ? 1 : config->look_ahead, setup->ring_forward.num_places - 1);
     setup->ring_backward = setup->ring_forward;
     return MOK_OK;
 }
@@ -143,7 +144,10 @@ static mok_status fake_schedule_counts(struct mok_pass_schedule *schedule, mok_s
     return MOK_OK;
 }
 
-static struct mok_pass_saved *fake_saved(struct mok_pass_group *group, int32_t idx) { return (struct mok_pass_saved *)&group->saved_x[idx]; }
+static struct mok_pass_saved *fake_saved(struct mok_pass_group *group, int32_t idx)
+{
+    return (struct mok_pass_saved *)&group->saved_x[idx];
+}
 
 static void *fake_saved_input(struct mok_pass_saved *saved) { return *(void **)saved; }
 
@@ -188,7 +192,8 @@ static mok_status fake_trace(struct mok_pass_group *group, int64_t max_events)
     return MOK_OK;
 }
 
-static mok_status fake_trace_take(struct mok_pass_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out, int64_t *dropped_out)
+static mok_status fake_trace_take(struct mok_pass_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out,
+                                  int64_t *dropped_out)
 {
     (void)group, (void)events_out, (void)capacity, (void)dropped_out;
     *num_out = 0;

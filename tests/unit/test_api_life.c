@@ -208,7 +208,8 @@ static void test_address_again(void **state)
 static void dead(mok_status status)
 {
     const char *text = mok_last_error();
-    if (status != MOK_ERR_TIMEOUT || strstr(text, "ENTRY barrier of source rank 7") == NULL || strstr(text, "expected 12, saw 11") == NULL) {
+    if (status != MOK_ERR_TIMEOUT || strstr(text, "ENTRY barrier of source rank 7") == NULL ||
+        strstr(text, "expected 12, saw 11") == NULL) {
         fail_msg("%s: '%s'", mok_status_name(status), text);
     }
 }

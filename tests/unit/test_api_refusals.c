@@ -36,7 +36,8 @@ static mok_matrices matrices(const struct bed *bed, int idx, int rows, int cols)
 
 static mok_ffn network(const struct bed *bed, int idx, int inter, int32_t dtype)
 {
-    mok_ffn ffn = {dtype, 0, matrices(bed, idx, inter, HIDDEN), matrices(bed, idx + 1, inter, HIDDEN), matrices(bed, idx + 2, HIDDEN, inter)};
+    mok_ffn ffn = {dtype, 0, matrices(bed, idx, inter, HIDDEN), matrices(bed, idx + 1, inter, HIDDEN),
+                   matrices(bed, idx + 2, HIDDEN, inter)};
     return ffn;
 }
 
@@ -238,7 +239,8 @@ static void test_config_with_backend(void **state)
 
     config.peer = MOK_PEER_NCCL;
     config.nccl_id = nccl_id;
-    refused(mok_api_create(&config, &fake_ops, &mok_peer_threads, &group), MOK_ERR_UNSUPPORTED, "pair", "config.peer is nccl", "backend is cpu");
+    refused(mok_api_create(&config, &fake_ops, &mok_peer_threads, &group), MOK_ERR_UNSUPPORTED, "pair", "config.peer is nccl",
+            "backend is cpu");
 
     static char room[256 * 4] __attribute__((aligned(256)));
     void *const bases[1] = {room};
@@ -365,10 +367,13 @@ static void test_schedule(void **state)
     refused(mok_schedule_build(bed->schedule, NULL, TOKENS, NULL), MOK_ERR_ARGUMENT, "ids", "ids is NULL", "it has 5");
     refused(mok_schedule_build(bed->schedule, ids + 1, TOKENS, NULL), MOK_ERR_ARGUMENT, "align", "ids is 0x", "16 bytes");
     refused(mok_schedule_build(bed->schedule, ids, -1, NULL), MOK_ERR_ARGUMENT, "tokens", "num_tokens is -1", "from 0");
-    refused(mok_schedule_build(bed->schedule, ids, MAX_TOKENS + 1, NULL), MOK_ERR_ARGUMENT, "tokens", "num_tokens is 7", "max_tokens of the group, 6");
-    refused(mok_schedule_build(bed->schedule, ids, TOKENS, bed->memory), MOK_ERR_ARGUMENT, "stream", "stream is 0x", "NULL with the CPU backend");
+    refused(mok_schedule_build(bed->schedule, ids, MAX_TOKENS + 1, NULL), MOK_ERR_ARGUMENT, "tokens", "num_tokens is 7",
+            "max_tokens of the group, 6");
+    refused(mok_schedule_build(bed->schedule, ids, TOKENS, bed->memory), MOK_ERR_ARGUMENT, "stream", "stream is 0x",
+            "NULL with the CPU backend");
     assert_int_equal(mok_schedule_create(bed->group, &unbuilt), MOK_OK);
-    refused(mok_schedule_counts(unbuilt, NULL, NULL, &padded), MOK_ERR_MISMATCH, "unbuilt", "schedule was never built", "mok_schedule_build");
+    refused(mok_schedule_counts(unbuilt, NULL, NULL, &padded), MOK_ERR_MISMATCH, "unbuilt", "schedule was never built",
+            "mok_schedule_build");
     refused(mok_schedule_counts(NULL, NULL, NULL, &padded), MOK_ERR_ARGUMENT, "schedule", "schedule is NULL", "must be given");
     refused(mok_schedule_counts(bed->schedule, NULL, NULL, NULL), MOK_ERR_ARGUMENT, "padded", "padded_out is NULL", "must be given");
     assert_int_equal(padded, 77);
