@@ -55,6 +55,7 @@ for shape in ${shapes//,/ }; do
         --commit "$commit" --json "$work/$shape.json" ${BENCH_OPTIONS:-}
 done
 
+rm -f "$out/torch_nccl.json" # of an earlier run
 if [ -z "${SKIP_TORCH:-}" ]; then
     gpus=$(nvidia-smi --list-gpus | wc -l)
     launcher=python3

@@ -4,14 +4,14 @@
 One process a GPU:  python3 torch_nccl.py ...   or   torchrun --standalone --nproc-per-node N torch_nccl.py ...
 One process alone exchanges nothing: its routes are sorted, multiplied and summed.
 
-In the timed part: everything from ids to y (forward) and from dy to dx, dw and weight gradients (backward, by hand, no autograd). What
-is handed in ready-made, to the baseline's advantage: how many rows go from each rank to each (`splits`), which eager code would have to copy
+In the timed part: everything from ids to y (forward) and from dy to dx, dw and weight gradients (backward, by hand, no autograd). What is
+handed in ready-made, to the baseline's advantage: how many rows go from each rank to each (`splits`), which eager code would have to copy
 to the host and wait for. So nothing in the timed part waits for the host; torch's own sync check is asked about that in a run that is not
 timed. Weight gradients come out of the grouped GEMM in bf16 and are added to fp32 sums.
 
 Timing as in `mok bench`: the median of at least 30 runs after at least 10, of the largest over ranks; device events; random normal inputs
-in turn; caches overwritten before each run; the stream is held meanwhile, so that launches are enqueued before the clock starts; with several
-ranks a one-word all-reduce lines the GPUs up. The same products as dense ones (torch.mm, cuBLAS) are timed in turn.
+in turn; caches overwritten before each run; the stream is held meanwhile, so that launches are enqueued before the clock starts; with
+several ranks a one-word all-reduce lines the GPUs up. The same products as dense ones (torch.mm, cuBLAS) are timed in turn.
 
 Before anything is timed, y, dx, dw and the gradients are compared with a plain loop over experts in fp32.
 """
@@ -440,6 +440,17 @@ def bench_shape(place, name, args):
     return result
 
 
+def try_shape(place, name, args):
+    """A shape that one process cannot run is a result, too; several processes cannot go on without each other."""
+    try:
+        with torch.no_grad():
+            return bench_shape(place, name, args)
+    except RuntimeError as error:
+        if place.world > 1:
+            raise
+        return {"shape": {"name": name}, "failed": str(error).splitlines()[0]}
+
+
 # ---- saying ------------------------------------------------------------------------------------------------------------------
 
 
@@ -455,6 +466,9 @@ def machine(place):
 
 
 def print_result(result):
+    if "failed" in result:
+        print(f"{result['shape']['name']:22s} FAILED: {result['failed']}", flush=True)
+        return
     verdict, errors = "checked" if result["is_right"] else "WRONG, not timed", result["errors"]
     line = f"{result['shape']['name']:22s} {verdict}: y {errors['y']['whole']:.1e}, dx {errors['dx']['whole']:.1e}"
     for name in ("forward", "backward"):
@@ -479,31 +493,32 @@ def main():
     parser.add_argument("--commit", default="", help="commit for the JSON")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: checks only, times nothing")
     args = parser.parse_args()
+    names = args.shape.split(",")
+    if not set(names) <= set(SHAPES):
+        parser.error(f"--shape is '{args.shape}': must be names out of {', '.join(SHAPES)}, joined by commas")
     place = Place(args.device)
-    results = []
-    for name in args.shape.split(","):
-        with torch.no_grad():
-            result = bench_shape(place, name, args)
-        results.append(result)
+    about = {
+        "command": " ".join(sys.argv),
+        "commit": args.commit,
+        "machine": machine(place),
+        "peer": "NCCL all-to-all + torch grouped GEMM, splits known beforehand, bf16 gradients added to fp32",
+        "num_repeats": args.repeat,
+        "num_warmups": args.warm_up,
+        "results": [],
+    }
+    for name in names:
+        result = try_shape(place, name, args)
+        about["results"].append(result)
         if place.rank == 0:
             print_result(result)
+        if place.rank == 0 and args.json:
+            with open(args.json, "w", encoding="utf-8") as file:
+                json.dump(about, file)
         if place.is_cuda:
             torch.cuda.empty_cache()
-    if place.rank == 0 and args.json:
-        about = {
-            "command": " ".join(sys.argv),
-            "commit": args.commit,
-            "machine": machine(place),
-            "peer": "NCCL all-to-all + torch grouped GEMM, splits known beforehand, bf16 gradients added to fp32",
-            "num_repeats": args.repeat,
-            "num_warmups": args.warm_up,
-            "results": results,
-        }
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(about, file)
     if place.world > 1:
         dist.destroy_process_group()
-    return 0 if all(result["is_right"] and not result.get("waits_for_host") for result in results) else 1
+    return 0 if all(result.get("is_right") and not result.get("waits_for_host") for result in about["results"]) else 1
 
 
 if __name__ == "__main__":
