@@ -34,7 +34,7 @@ expect "$1" "1 passed, 1 failed, 0 skipped" 1 << 'XML'
 <testcase name="script" status="run"></testcase>
 XML
 expect "$1" "1 passed, 0 failed, 1 skipped" 0 << 'XML'
-<testcase name="gpu" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>
+<testcase name="gpu_cases" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>
 <testcase name="script" status="run"></testcase>
 XML
 expect "$1" "1 passed, 1 failed, 1 skipped" 1 << 'XML'
