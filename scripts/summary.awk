@@ -37,7 +37,7 @@ function finish() {
     } else if (case_failed > 0) {
         failures = failures "\n  failed: " name " (its exit code says otherwise)"
     }
-    if (case_passed == 0 && case_failed == 0 && name !~ /^gpu_/ && name ~ /^(test_cpu_|cases_|equalities|flight|golden_)/) {
+    if (case_passed == 0 && case_failed == 0 && name ~ /^(test_cpu_|test_api_cpu|cases_|equalities|flight|golden_)/) {
         failures = failures "\n  failed: " name " ran nothing"
         case_failed = 1
     }
