@@ -10,7 +10,7 @@
 
 #include "plan/shape.h"
 
-/* Fixed at creation, the same on all ranks. All rows are multiples of MOK_TILE_ROWS. */
+/* Fixed at creation. keep_rows is the same on all ranks; the others are a rank's own affair. All rows are multiples of MOK_TILE_ROWS. */
 struct mok_ring {
     int64_t minibatch_rows;
     int64_t keep_rows;   /* per saved object */

@@ -6,6 +6,7 @@
  * steps and by tasks below i, except that a pull of a later lap waits for tasks of earlier laps: so the communication workers and one computation
  * worker suffice.
  *
+ * Letters: P pull, G gate+up, W down, C push of y rows (combine); D dgrad of down with the SwiGLU backward, E dgrad of gate+up.
  * Forward tasks:  shared gate+up, shared down, then G(0) .. G(d), W(0), G(d+1), W(1), ...          (d = look-ahead)
  * Backward tasks: shared recompute, D, E, weight gradients, then per lap: recompute of rows not kept, D/E with the look-ahead,
  *                 weight gradients in expert order; at the very end zeros for experts without rows (overwrite mode).
