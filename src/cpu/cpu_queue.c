@@ -1,6 +1,6 @@
 /*
  * Jobs of a group in the order of the calls: the host puts them in and goes on; every worker takes every job, and the last worker to leave
- * a job ends it. A job after the next one can be in the queue at any length: the host may be many passes ahead.
+ * a job ends it. The queue has no bound: the host may be many passes ahead.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
