@@ -307,7 +307,10 @@ MOK_EXPORT void mok_layer_destroy(mok_layer *layer);
 
 /* Local. Memory for one schedule; may be built again and again. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_create(mok_group *group, mok_schedule **schedule_out);
-/* Must not be called while work that uses it is queued. NULL is accepted. */
+/* NULL is accepted. Queued work that uses the schedule may still be there. CPU backend: blocks until that work is done or the group has
+ * failed (bounded by the group's deadlines: the work may need peers that have not made their call yet), and holds the group's lock. CUDA:
+ * returns at once; the memory goes to the group, which gives it to the next mok_schedule_create, so use that one on the same stream, or
+ * after the work. */
 MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
 
 /* Collective, asynchronous, graph-capture safe.

@@ -138,7 +138,8 @@ struct mok_pass_schedule {
     struct mok_route *routes;
     int32_t *ids;
     int32_t *cursor; /* [E + 2] scratch of the sort */
-    int64_t ticket;  /* job that builds it */
+    int64_t ticket;   /* job that builds it */
+    int64_t last_use; /* last job that reads or writes it */
 };
 
 struct mok_pass_saved {

@@ -29,7 +29,7 @@ mok_status mok_cpu_forward(struct mok_pass_group *group, const struct mok_pass_f
     job->layer = *pass->layer;
     job->schedule = pass->schedule;
     job->saved = pass->saved;
-    mok_cpu_queue_put(&group->queue, job, group->num_workers);
+    pass->schedule->last_use = mok_cpu_queue_put(&group->queue, job, group->num_workers);
     return MOK_OK;
 }
 
@@ -41,7 +41,7 @@ mok_status mok_cpu_backward(struct mok_pass_group *group, const struct mok_pass_
     job->layer = *pass->layer;
     job->schedule = pass->schedule;
     job->saved = pass->saved;
-    mok_cpu_queue_put(&group->queue, job, group->num_workers);
+    pass->schedule->last_use = mok_cpu_queue_put(&group->queue, job, group->num_workers);
     return MOK_OK;
 }
 
@@ -75,9 +75,11 @@ mok_status mok_cpu_schedule_create(struct mok_pass_group *group, struct mok_pass
     return MOK_OK;
 }
 
+/* Queued work that uses it ends by itself or by its deadlines; on a dead group the workers let go of it at once. */
 void mok_cpu_schedule_destroy(struct mok_pass_schedule *schedule)
 {
     if (schedule != NULL) {
+        mok_cpu_queue_wait(&schedule->group->queue, schedule->last_use, -1);
         free(schedule->memory);
         free(schedule);
     }
@@ -93,6 +95,7 @@ mok_status mok_cpu_schedule_build(struct mok_pass_schedule *schedule, const int3
     job->build.ids = ids;
     job->build.num_tokens = num_tokens;
     schedule->ticket = mok_cpu_queue_put(&group->queue, job, group->num_workers);
+    schedule->last_use = schedule->ticket;
     return MOK_OK;
 }
 

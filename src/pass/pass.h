@@ -90,6 +90,7 @@ struct mok_pass_ops {
     mok_status (*destroy)(struct mok_pass_group *group);
 
     mok_status (*schedule_create)(struct mok_pass_group *group, struct mok_pass_schedule **schedule_out);
+    /* Work that uses it may be queued: waits for it, or keeps the memory until it is done. */
     void (*schedule_destroy)(struct mok_pass_schedule *schedule);
     mok_status (*schedule_build)(struct mok_pass_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
     /* Blocks until built; host copies. rows_out [El] may be NULL. */

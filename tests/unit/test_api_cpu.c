@@ -256,6 +256,32 @@ static void test_threads_on_one_group(void **state)
     free_tensors(&bed);
 }
 
+enum { ROUNDS = 10, QUEUED = 30 };
+
+/* A schedule goes while passes that use it are queued: they end first, so its memory is never read after it has gone. */
+static void test_schedule_goes_while_work_is_queued(void **state)
+{
+    (void)state;
+    struct rank_bed bed;
+    configure(&bed, NULL, 0, 1);
+    assert_int_equal(start(&bed), MOK_OK);
+    for (int round = 1; round <= ROUNDS; round++) {
+        for (int call = 0; call < QUEUED; call++) {
+            mok_backward_args args = backward_args(&bed);
+            assert_int_equal(mok_schedule_build(bed.schedule, bed.ids, TOKENS, NULL), MOK_OK);
+            assert_int_equal(forward(&bed, bed.schedule, bed.y, bed.saved), MOK_OK);
+            assert_int_equal(mok_backward(bed.layer, bed.schedule, &args, NULL), MOK_OK);
+        }
+        mok_schedule_destroy(bed.schedule);
+        mok_group_state group_state = {.struct_size = sizeof group_state};
+        assert_int_equal(mok_group_status(bed.group, &group_state), MOK_OK);
+        assert_int_equal(group_state.passes_done, round * QUEUED * 2);
+        assert_int_equal(mok_schedule_create(bed.group, &bed.schedule), MOK_OK);
+    }
+    assert_int_equal(stop(&bed), MOK_OK);
+    free_tensors(&bed);
+}
+
 static void test_abort(void **state)
 {
     (void)state;
@@ -430,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused_writes_nothing),
         cmocka_unit_test(test_threads_on_one_group),
+        cmocka_unit_test(test_schedule_goes_while_work_is_queued),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_memory),
         cmocka_unit_test_setup_teardown(test_without_tokens, make_hub, drop_hub),
