@@ -23,7 +23,7 @@
  * mok_group_status, mok_group_wait and mok_group_abort take no lock: any thread may call them while another is inside a call.
  *
  * Refusals. Arguments are checked before anything happens: a refused call has written and enqueued nothing, the group stays usable, and
- * mok_last_error names argument, value and rule. A group that has failed (status 40 and above) says so in every later call.
+ * mok_last_error names argument, value and rule. A group that has failed (mok_group_status is not MOK_OK) says so in every later call.
  * Structs that begin with struct_size are filled by their _init function; another size than that of this header is refused.
  *
  * Log. MOK_LOG=1 in the environment prints every failure to stderr, MOK_LOG=2 also what each group chose for itself.
@@ -59,10 +59,11 @@ extern "C" {
 typedef enum mok_status {
     MOK_OK = 0,
 
-    /* 1..19: fix the call. Nothing was written or enqueued; the group stays usable. */
+    /* 1..19: fix the call. Nothing was written or enqueued; the group stays usable. (One exception: MOK_ERR_DISAGREE in mok_fault.status.) */
     MOK_ERR_ARGUMENT = 1,  /* an argument breaks a rule; the message names argument, value and rule */
     MOK_ERR_MISMATCH = 2,  /* objects that do not belong together (layer, schedule, saved, group) */
-    MOK_ERR_DISAGREE = 3,  /* the ranks of a group gave different values for something that must be the same */
+    MOK_ERR_DISAGREE = 3,  /* the ranks of a group gave different values for something that must be the same. At creation: nothing is left
+                              behind. In a pass (see mok_forward): the group has failed on every rank, give it up */
 
     /* 20..39: find resources. Nothing was written or enqueued. */
     MOK_ERR_MEMORY = 20,      /* an allocation failed */
@@ -231,8 +232,8 @@ typedef struct mok_fault {
     int32_t rank;          /* rank that waited (this rank; -1 when a peer raised the abort) */
     int32_t block;         /* worker index that waited */
     int64_t index;         /* which one of that kind: source rank for barriers, minibatch or row tile for counters */
-    int64_t expected;      /* value waited for */
-    int64_t seen;          /* value seen last */
+    int64_t expected;      /* value waited for; with MOK_ERR_DISAGREE a number that stands for this rank's pass */
+    int64_t seen;          /* value seen last; with MOK_ERR_DISAGREE the number of the pass of rank `index` */
 } mok_fault;
 
 typedef struct mok_group_state {
@@ -354,6 +355,9 @@ typedef struct mok_forward_args {
 MOK_EXPORT void mok_forward_args_init(mok_forward_args *args_out);
 
 /* Collective, asynchronous, graph-capture safe. layer, schedule and saved must belong to one group; all ranks give saved, or none.
+ * All ranks must enter the same pass: forward or backward, the saved object of the same index or none, a schedule whose last build is the
+ * same one in the order of builds on the group. The CPU backend finds out when they do not: nothing is computed from rows of such a pass,
+ * and mok_group_wait and every later call return MOK_ERR_DISAGREE on every rank. The CUDA backend does not: its results are then undefined.
  * y[t] = bf16(shared_w[t]*s_t + sum over k of w[t,k]*y_(t,k)), summed in fp32 in that order.
  * Errors: ARGUMENT; MISMATCH (objects of two groups, schedule never built, saved waits for a backward pass). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_forward(mok_layer *layer, mok_schedule *schedule, const mok_forward_args *args, mok_stream stream);

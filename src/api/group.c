@@ -14,9 +14,35 @@
 #include "base/status.h"
 #include "pass/site.h"
 
+static void describe_entry(uint64_t tag, char *text, size_t size)
+{
+    struct mok_entry entry = mok_plan_entry_of(tag);
+    const char *kind = entry.backward ? "backward" : "forward";
+    if (entry.saved < 0) {
+        snprintf(text, size, "%s without a saved object on build %" PRIu32, kind, entry.build);
+    } else {
+        snprintf(text, size, "%s with saved object %" PRId32 " on build %" PRIu32, kind, entry.saved, entry.build);
+    }
+}
+
+/* The ranks entered different passes: expected is this rank's tag, seen that of rank `index`. */
+static void describe_disagreement(const mok_fault *fault, char *text, size_t size)
+{
+    char here[96], there[96];
+    describe_entry((uint64_t)fault->expected, here, sizeof here);
+    describe_entry((uint64_t)fault->seen, there, sizeof there);
+    snprintf(text, size, "rank %" PRId32 ": the group is dead (MOK_ERR_DISAGREE), destroy it: this rank runs %s of a schedule, rank %" PRId64
+             " runs %s: pass, saved object and schedule must be the same on all ranks",
+             fault->rank, here, fault->index, there);
+}
+
 /* The sentence of a dead group, from its fault record. */
 static void describe_fault(const mok_group *group, mok_status status, const mok_fault *fault, char *text, size_t size)
 {
+    if (status == MOK_ERR_DISAGREE) {
+        describe_disagreement(fault, text, size);
+        return;
+    }
     int32_t rank = group->setup.dims.rank;
     const char *why = status == MOK_ERR_ABORTED   ? "a peer gave up, or the group was aborted"
                       : status == MOK_ERR_TIMEOUT ? "a wait was longer than its limit"

@@ -138,6 +138,7 @@ struct mok_pass_schedule {
     struct mok_route *routes;
     int32_t *ids;
     int32_t *cursor; /* [E + 2] scratch of the sort */
+    uint32_t build;   /* number of its last build; written and read by worker 0 */
     int64_t ticket;   /* job that builds it */
     int64_t last_use; /* last job that reads or writes it */
 };
@@ -226,6 +227,7 @@ struct mok_cpu_worker {
 struct mok_cpu_pass {
     struct mok_walk walk;
     uint32_t epoch;         /* of ENTRY and EXIT */
+    uint64_t tag;           /* which pass this is, for all ranks to compare */
     atomic_llong next_task; /* tasks below it are taken */
     atomic_llong next_sum;  /* blocks of tokens below it are taken */
     atomic_int steps_left;  /* communication workers that have steps to do */
@@ -299,6 +301,8 @@ void mok_cpu_progress(struct mok_pass_group *group);
 
 int mok_cpu_is_aborted(const struct mok_pass_group *group);
 void mok_cpu_abort_all(struct mok_pass_group *group);
+/* Writes the fault record unless the group is dead already, and raises the own abort word, or that of every rank. */
+void mok_cpu_record(struct mok_pass_group *group, const mok_fault *fault, int is_for_all);
 /* Status of the group, and the fault record. */
 mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out);
 /* MOK_OK, or fails with the sentence why the group is dead. */
@@ -316,6 +320,11 @@ void mok_cpu_arrive(struct mok_pass_group *group, int32_t barrier, uint32_t epoc
 int32_t mok_cpu_missing_rank(const struct mok_pass_group *group, int32_t barrier, uint32_t epoch, uint32_t *seen_out);
 int mok_cpu_wait_barrier(struct mok_cpu_worker *worker, int32_t barrier, uint32_t epoch);
 int32_t mok_cpu_barrier_site(int32_t barrier);
+/* Arrives at ENTRY of group->pass and says which pass that is. */
+void mok_cpu_enter(struct mok_pass_group *group);
+/* After ENTRY, before the own EXIT: all ranks have entered the same pass. 0 = not, and the group is dead: every rank finds that out by
+ * itself. */
+int mok_cpu_check_entry(struct mok_cpu_worker *worker);
 /* Says to every peer that this rank will touch their memory no more, and waits (bounded) until all have said so. MOK_ERR_TIMEOUT: one did
  * not. */
 void mok_cpu_say_left(struct mok_peer *peer, const struct mok_region *region);

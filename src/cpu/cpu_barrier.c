@@ -35,6 +35,41 @@ void mok_cpu_arrive(struct mok_pass_group *group, int32_t barrier, uint32_t epoc
     }
 }
 
+static _Atomic uint64_t *tags_of(const struct mok_pass_group *group, int32_t rank)
+{
+    return (_Atomic uint64_t *)(group->peer->base[rank] + group->setup.region.entry_tag);
+}
+
+/* The tag comes before the word: who has seen the word sees it. */
+void mok_cpu_enter(struct mok_pass_group *group)
+{
+    const struct mok_dims *dims = &group->setup.dims;
+    for (int32_t rank = 0; rank < dims->num_ranks; rank++) {
+        atomic_store_explicit(tags_of(group, rank) + dims->rank, group->pass.tag, memory_order_relaxed);
+    }
+    mok_cpu_arrive(group, MOK_CPU_ENTRY, group->pass.epoch);
+}
+
+/*
+ * Where two tags differ, each rank sees one that differs from its own. So each records that itself and raises its own abort word alone: a
+ * rank that is slow would else only hear that a peer gave up.
+ */
+int mok_cpu_check_entry(struct mok_cpu_worker *worker)
+{
+    struct mok_pass_group *group = worker->group;
+    const struct mok_dims *dims = &group->setup.dims;
+    for (int32_t source = 0; source < dims->num_ranks; source++) {
+        uint64_t tag = atomic_load_explicit(tags_of(group, dims->rank) + source, memory_order_relaxed);
+        if (tag != group->pass.tag) {
+            mok_fault fault = {MOK_ERR_DISAGREE, MOK_SITE_ENTRY_BARRIER,   dims->rank,  worker->index,
+                               source,           (int64_t)group->pass.tag, (int64_t)tag};
+            mok_cpu_record(group, &fault, 0);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 int32_t mok_cpu_missing_rank(const struct mok_pass_group *group, int32_t barrier, uint32_t epoch, uint32_t *seen_out)
 {
     const struct mok_dims *dims = &group->setup.dims;

@@ -160,6 +160,9 @@ static int enter(struct mok_cpu_worker *worker, const struct mok_cpu_job *job)
         }
     }
     mok_cpu_wait_end(&waiting);
+    if (!mok_cpu_check_entry(worker)) {
+        return 0;
+    }
     atomic_store_explicit(&group->pass.is_entered, 1, memory_order_relaxed);
     return 1;
 }
@@ -244,6 +247,8 @@ static void open_pass(struct mok_pass_group *group, const struct mok_cpu_job *jo
         pass->walk.ring.keep_rows = 0;
     }
     mok_walk_init(&pass->walk);
+    struct mok_entry entry = {backward, job->saved != NULL ? job->saved->idx : -1, job->schedule->build};
+    pass->tag = mok_plan_entry_tag(entry);
     pass->epoch = ++group->pass_epoch;
     atomic_store_explicit(&pass->next_task, 0, memory_order_relaxed);
     atomic_store_explicit(&pass->next_sum, 0, memory_order_relaxed);
@@ -273,7 +278,7 @@ static int run_pass(struct mok_cpu_worker *worker, const struct mok_cpu_job *job
         return 0;
     }
     if (worker->index == 0) {
-        mok_cpu_arrive(group, MOK_CPU_ENTRY, group->pass.epoch);
+        mok_cpu_enter(group);
     }
     worker->operand_kind = MOK_CPU_NOTHING;
     if (mok_cpu_is_comm(worker) && !(enter(worker, job) && walk_steps(worker, job))) {

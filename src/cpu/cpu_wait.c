@@ -46,24 +46,38 @@ int mok_cpu_is_aborted(const struct mok_pass_group *group)
 }
 
 /* The first raiser stays in the word. */
+static void raise_on(const struct mok_pass_group *group, int32_t rank)
+{
+    uint32_t none = 0;
+    atomic_compare_exchange_strong(abort_word(group, rank), &none, 1 + (uint32_t)group->setup.dims.rank);
+}
+
 void mok_cpu_abort_all(struct mok_pass_group *group)
 {
     for (int32_t rank = 0; rank < group->setup.dims.num_ranks; rank++) {
-        uint32_t none = 0;
-        atomic_compare_exchange_strong(abort_word(group, rank), &none, 1 + (uint32_t)group->setup.dims.rank);
+        raise_on(group, rank);
     }
+}
+
+void mok_cpu_record(struct mok_pass_group *group, const mok_fault *fault, int is_for_all)
+{
+    pthread_mutex_lock(&group->fault_lock);
+    if (!mok_cpu_is_aborted(group)) {
+        group->fault = *fault;
+        if (is_for_all) {
+            mok_cpu_abort_all(group);
+        } else {
+            raise_on(group, group->setup.dims.rank);
+        }
+    }
+    pthread_mutex_unlock(&group->fault_lock);
 }
 
 static void expire(const struct mok_cpu_waiting *wait, int64_t seen)
 {
     struct mok_pass_group *group = wait->worker->group;
-    pthread_mutex_lock(&group->fault_lock);
-    if (!mok_cpu_is_aborted(group)) {
-        mok_fault fault = {MOK_ERR_TIMEOUT, wait->site, group->setup.dims.rank, wait->worker->index, wait->index, wait->expected, seen};
-        group->fault = fault;
-        mok_cpu_abort_all(group);
-    }
-    pthread_mutex_unlock(&group->fault_lock);
+    mok_fault fault = {MOK_ERR_TIMEOUT, wait->site, group->setup.dims.rank, wait->worker->index, wait->index, wait->expected, seen};
+    mok_cpu_record(group, &fault, 1);
 }
 
 mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out)
@@ -89,6 +103,10 @@ mok_status mok_cpu_check_alive(struct mok_pass_group *group)
     int rank = group->setup.dims.rank;
     if (status == MOK_ERR_ABORTED) {
         return mok_base_fail(status, "rank %d: the group was aborted by rank %d", rank, (int)atomic_load(abort_word(group, rank)) - 1);
+    }
+    if (status == MOK_ERR_DISAGREE) {
+        return mok_base_fail(status, "rank %d: rank %lld entered another pass: tag %llx, here %llx", rank, (long long)fault.index,
+                             (unsigned long long)fault.seen, (unsigned long long)fault.expected);
     }
     if (status != MOK_OK) {
         return mok_base_fail(status, "rank %d: worker %d waited too long at site %d, index %lld: expected %lld, saw %lld", rank,

@@ -4,6 +4,7 @@
  * | part        | type [shape]              | written by / read by           | may be written again because                        |
  * | board       | bytes                     | creation only                  | -                                                   |
  * | sched, entry, exit, left | uint32 [R]   | peers (word s: source s) / self| only grow; `left` is written once                   |
+ * | entry_tag   | uint64 [R]                | as entry, before it / self     | ENTRY(n+1) of a source comes after EXIT(n) of all   |
  * | abort       | uint32                    | anybody / self                 | never cleared; 1 + rank of the raiser               |
  * | offset[2]   | int32 [E + 2]             | self / owners                  | SCHED(n+1): reading of n is over, n+2 takes n's half |
  * | list[2]     | int32 [T_max * K]         | self / owners                  | the same                                            |
@@ -13,6 +14,7 @@
  * | slot_dw     | fp32 [T_max * K]          | owners push / self (backward)  | the same                                            |
  * | saved_x[i]  | bf16 [T_max, H]           | self / owners pull, also again in backward | EXIT of that backward                   |
  * offset[E] is the number of routed routes, offset[E + 1] the number of bad ids.
+ * entry_tag[s] says which pass source s entered: all ranks must enter the same one. It stands from ENTRY to this rank's own EXIT.
  */
 #ifndef MOK_PLAN_REGION_H
 #define MOK_PLAN_REGION_H
@@ -28,6 +30,7 @@ struct mok_region {
     int64_t entry;
     int64_t exit;
     int64_t left;
+    int64_t entry_tag;
     int64_t abort;
     int64_t offset[2];
     int64_t list[2];
@@ -47,6 +50,28 @@ MOK_HD int64_t mok_region_take(int64_t *cursor, int64_t bytes)
     return at;
 }
 
+/* What all ranks give the same value of in one pass. */
+struct mok_entry {
+    int32_t backward;
+    int32_t saved;  /* index of the saved object; -1 = none */
+    uint32_t build; /* of the schedule: counts the builds on the group, which are collective */
+};
+
+/* Never negative as an int64. */
+MOK_HD uint64_t mok_plan_entry_tag(struct mok_entry entry)
+{
+    return (uint64_t)(entry.backward != 0) << 62 | (uint64_t)(uint32_t)(entry.saved + 1) << 32 | entry.build;
+}
+
+MOK_HD struct mok_entry mok_plan_entry_of(uint64_t tag)
+{
+    struct mok_entry entry;
+    entry.backward = (int32_t)(tag >> 62);
+    entry.saved = (int32_t)(tag >> 32 & 0x3fffffff) - 1;
+    entry.build = (uint32_t)tag;
+    return entry;
+}
+
 MOK_HD struct mok_region mok_plan_region(const struct mok_dims *dims, int32_t num_saved)
 {
     struct mok_region region;
@@ -59,6 +84,7 @@ MOK_HD struct mok_region mok_plan_region(const struct mok_dims *dims, int32_t nu
     region.entry = mok_region_take(&cursor, words);
     region.exit = mok_region_take(&cursor, words);
     region.left = mok_region_take(&cursor, words);
+    region.entry_tag = mok_region_take(&cursor, words * 2);
     region.abort = mok_region_take(&cursor, 4);
     for (int i = 0; i < 2; i++) {
         region.offset[i] = mok_region_take(&cursor, ((int64_t)dims->num_experts + 2) * 4);

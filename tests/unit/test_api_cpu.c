@@ -437,6 +437,70 @@ static void test_absent_peer(void **state)
     }
 }
 
+/* How rank 1 goes another way than rank 0, and what rank 0 says that it did. */
+enum quarrel { OTHER_SAVED, NO_SAVED, OTHER_ORDER_OF_BUILDS, OTHER_PASS, NUM_QUARRELS };
+
+static enum quarrel quarrel;
+
+static const char *const quarrel_words[NUM_QUARRELS][2] = {
+    [OTHER_SAVED] = {"this rank runs forward with saved object 0 on build 2 of", "rank 1 runs forward with saved object 1 on build 2"},
+    [NO_SAVED] = {"this rank runs forward with saved object 0 on build 2 of", "rank 1 runs forward without a saved object on build 2"},
+    [OTHER_ORDER_OF_BUILDS] = {"this rank runs forward with saved object 0 on build 2 of",
+                               "rank 1 runs forward with saved object 0 on build 1"},
+    [OTHER_PASS] = {"this rank runs backward with saved object 0 on build 2 of", "rank 1 runs forward with saved object 1 on build 2"},
+};
+
+static void *disagree(void *argument)
+{
+    struct rank_bed *bed = argument;
+    int is_odd = bed->config.rank == 1;
+    mok_schedule *other = NULL;
+    mok_saved *saved = NULL;
+    bed->config.num_saved = 2;
+    note(bed, start(bed));
+    note(bed, mok_schedule_create(bed->group, &other));
+    note(bed, mok_group_saved(bed->group, is_odd && quarrel == OTHER_SAVED, &saved));
+    int is_first = is_odd && quarrel == OTHER_ORDER_OF_BUILDS;
+    note(bed, mok_schedule_build(is_first ? bed->schedule : other, bed->ids, TOKENS, NULL));
+    note(bed, mok_schedule_build(is_first ? other : bed->schedule, bed->ids, TOKENS, NULL));
+    note(bed, forward(bed, bed->schedule, bed->y, is_odd && quarrel == NO_SAVED ? NULL : saved));
+    if (quarrel == OTHER_PASS) {
+        mok_backward_args args = backward_args(bed);
+        note(bed, mok_group_saved(bed->group, 1, &saved));
+        note(bed, is_odd ? forward(bed, bed->schedule, bed->y, saved) : mok_backward(bed->layer, bed->schedule, &args, NULL));
+    }
+    if (bed->status == MOK_OK) {
+        note(bed, mok_group_wait(bed->group, NULL, -1));
+    }
+    mok_schedule_destroy(other);
+    mok_status left = stop(bed);
+    bed->seconds = left == MOK_OK ? 0 : 1;
+    return NULL;
+}
+
+/* Ranks that enter different passes hear of it, every one of them, and name the other and both values. */
+static void test_ranks_that_disagree(void **state)
+{
+    struct rank_bed beds[RANKS];
+    for (int round = 0; round < 5 * NUM_QUARRELS; round++) {
+        quarrel = (enum quarrel)(round % NUM_QUARRELS);
+        run_both(*state, beds, 30000, disagree);
+        for (int rank = 0; rank < RANKS; rank++) {
+            if (beds[rank].status != MOK_ERR_DISAGREE) {
+                fail_msg("quarrel %d, rank %d: %s (%s)", quarrel, rank, mok_status_name(beds[rank].status), beds[rank].sentence);
+            }
+            assert_true(beds[rank].seconds == 0); /* it left in the ordinary way */
+            free_tensors(&beds[rank]);
+        }
+        for (int word = 0; word < 2; word++) {
+            if (strstr(beds[0].sentence, quarrel_words[quarrel][word]) == NULL) {
+                fail_msg("quarrel %d: '%s' should say '%s'", quarrel, beds[0].sentence, quarrel_words[quarrel][word]);
+            }
+        }
+        assert_non_null(strstr(beds[1].sentence, "rank 0 runs"));
+    }
+}
+
 static int make_hub(void **state)
 {
     mok_hub *hub = NULL;
@@ -461,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test_setup_teardown(test_without_tokens, make_hub, drop_hub),
         cmocka_unit_test_setup_teardown(test_absent_peer, make_hub, drop_hub),
+        cmocka_unit_test_setup_teardown(test_ranks_that_disagree, make_hub, drop_hub),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ static int list_parts(const struct mok_dims *dims, int32_t num_saved, struct par
         {region.entry, words},
         {region.exit, words},
         {region.left, words},
+        {region.entry_tag, 2 * words},
         {region.abort, 4},
         {region.offset[0], 4 * ((int64_t)dims->num_experts + 2)},
         {region.offset[1], 4 * ((int64_t)dims->num_experts + 2)},
