@@ -1,6 +1,6 @@
 /*
- * The fused forward pass on the host side: its counters in the rank's memory, and the launch that takes the place of the staged path's launches between
- * the ENTRY and the EXIT barrier.
+ * The fused forward pass on the host side: its counters in the rank's memory, and the launch that takes the place of the staged path's
+ * launches between the ENTRY and the EXIT barrier.
  */
 #ifndef MOK_CUDA_FUSED_H
 #define MOK_CUDA_FUSED_H

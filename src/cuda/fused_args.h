@@ -39,22 +39,22 @@ struct mok_fused_args {
     struct mok_cuda_watch watch;
     const uint32_t *ok; /* [1] in: 0 = the ENTRY barrier did not complete, nothing is done */
     struct mok_fused_state *state;
-    uint32_t *counters;                       /* mok_plan_counter_base words, all zero before the kernel */
-    int32_t counter_base[MOK_NUM_COUNTERS];   /* first word of each kind */
-    struct mok_walk walk;                     /* given fields */
+    uint32_t *counters;                     /* mok_plan_counter_base words, all zero before the kernel */
+    int32_t counter_base[MOK_NUM_COUNTERS]; /* first word of each kind */
+    struct mok_walk walk;                   /* given fields */
     struct mok_gemm_activation activation;
     struct mok_fused_gemm gemm[MOK_FUSED_NUM_GEMMS];
-    CUtensorMap x_kept;                       /* [kept rows, H], box 64 x 128 */
-    int32_t keeps_shared;                     /* g and u of the shared expert are stored */
+    CUtensorMap x_kept;   /* [kept rows, H], box 64 x 128 */
+    int32_t keeps_shared; /* g and u of the shared expert are stored */
     /* moving rows */
-    char *x_ring, *x_saved, *y_ring;          /* [ring rows, H], [kept rows, H], [ring rows, H] bf16 */
-    int64_t x_off;                            /* in a source's region: [T, H] bf16, read */
-    int64_t slots_off;                        /* in a source's region: [T * K, H] bf16, written */
+    char *x_ring, *x_saved, *y_ring; /* [ring rows, H], [kept rows, H], [ring rows, H] bf16 */
+    int64_t x_off;                   /* in a source's region: [T, H] bf16, read */
+    int64_t slots_off;               /* in a source's region: [T * K, H] bf16, written */
     int32_t row_bytes;
-    struct mok_fused_cut cut[2];              /* through the small stages, through the operand stages */
-    int32_t apart;                            /* 1: communication CTAs multiply nothing and copy through the operand stages */
-    int32_t primes;                           /* 1: so does the first pull of communication CTAs that do multiply */
-    uint64_t wait_limit_ns;                   /* of waits that depend on the own CTA's (cluster's) copies and products alone */
+    struct mok_fused_cut cut[2]; /* through the small stages, through the operand stages */
+    int32_t apart;               /* 1: communication CTAs multiply nothing and copy through the operand stages */
+    int32_t primes;              /* 1: so does the first pull of communication CTAs that do multiply */
+    uint64_t wait_limit_ns;      /* of waits that depend on the own CTA's (cluster's) copies and products alone */
 };
 
 #ifdef __cplusplus

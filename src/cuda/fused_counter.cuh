@@ -33,7 +33,8 @@ struct mok_fused_patience {
 };
 
 /* 1: the wait may go on. */
-MOK_DEVICE int mok_fused_may_wait(const struct mok_fused_args *args, struct mok_fused_patience *patience, const struct mok_wait *wait, uint32_t seen)
+MOK_DEVICE int mok_fused_may_wait(const struct mok_fused_args *args, struct mok_fused_patience *patience, const struct mok_wait *wait,
+                                  uint32_t seen)
 {
     struct mok_cuda_sight sight = {mok_site_of_counter(wait->counter), wait->index, (int64_t)wait->target, (int64_t)seen};
     if (mok_cuda_abort_word(&args->watch) != 0) {

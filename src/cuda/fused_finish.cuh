@@ -1,11 +1,12 @@
 /*
- * Finishing a tile of the fused kernel during the next one (see gemm_finish.cuh), and announcing it once it is stored. A multiplying warp does so for its 16 rows:
+ * Finishing a tile of the fused kernel during the next one (see gemm_finish.cuh), and announcing it once it is stored. A multiplying warp
+ * does so for its 16 rows:
  *
  *   down      pieces 0..7: 32 columns of y each;                                                  piece 11: announced
  *   gate+up   pieces 0..3: the panels of g and u, in kept rows; 4..19: 8 columns of h each;       step 23: announced
  *
- * What lies between the last store and the announcement gives the stores time to land. When the queue is empty at the end of a tile nothing may be held back,
- * for the next tile may wait for this one: all pieces are then made at once.
+ * What lies between the last store and the announcement gives the stores time to land. When the queue is empty at the end of a tile nothing
+ * may be held back, for the next tile may wait for this one: all pieces are then made at once.
  *
  *   a warp's stores landed -> fence.proxy.async -> count in shared memory (acq_rel) -> the eighth warp: release at the GPU
  */
@@ -26,11 +27,11 @@ enum {
 struct mok_fused_pending {
     uint32_t words[MOK_PENDING_WORDS]; /* as in struct mok_pending */
     int32_t gemm;
-    int32_t row, keep_row;             /* the warp's first row */
-    int32_t rows;                      /* real rows of its 16; 0 or less = nothing to store */
+    int32_t row, keep_row; /* the warp's first row */
+    int32_t rows;          /* real rows of its 16; 0 or less = nothing to store */
     int32_t col;
-    int32_t counter;                   /* word to count up; -1 = nothing to announce */
-    uint32_t turn;                     /* of the tile: its place in shared->finished */
+    int32_t counter; /* word to count up; -1 = nothing to announce */
+    uint32_t turn;   /* of the tile: its place in shared->finished */
 };
 
 /* rows: of the tile. acc NULL (a constant): this warpgroup has none of them. */
@@ -63,8 +64,8 @@ MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8
 }
 
 /* Quarters first .. first+count-1 of a packed panel, into the warp's one buffer; the last one sends it. */
-MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, const struct mok_gemm_out *out, const uint32_t *packed, int first, int count, int32_t row,
-                                          int32_t rows, int32_t col)
+MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, const struct mok_gemm_out *out, const uint32_t *packed, int first,
+                                          int count, int32_t row, int32_t rows, int32_t col)
 {
     uint8_t *panel = shared->panel[mok_cuda_warp()];
     if (col >= out->cols) {
@@ -96,7 +97,8 @@ MOK_DEVICE void mok_fused_activate_words(const struct mok_gemm_activation *act, 
 }
 
 /* Eighth `eighth` of panel `panel` of h, written over g; the second of a quarter stores it. */
-MOK_DEVICE void mok_fused_finish_h(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pending *pending, int panel, int eighth)
+MOK_DEVICE void mok_fused_finish_h(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pending *pending,
+                                   int panel, int eighth)
 {
     uint32_t *packed = pending->words + MOK_PANEL_WORDS * panel, *g = packed + 2 * eighth, *u = g + 2 * MOK_PANEL_WORDS;
     if (args->activation.clamps) {
@@ -131,7 +133,8 @@ MOK_DEVICE void mok_fused_announce_tile(const struct mok_fused_args *args, mok_f
 }
 
 /* Piece `piece` (a constant, 0 .. TILE::DEFERRED - 1). */
-MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pending *pending, int piece)
+MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pending *pending,
+                                       int piece)
 {
     int is_down = pending->gemm == MOK_FUSED_DOWN || pending->gemm == MOK_FUSED_SHARED_DOWN;
     if (is_down && piece == MOK_FUSED_DOWN_ANNOUNCED) {
@@ -143,14 +146,14 @@ MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fu
     const struct mok_gemm_out *out = args->gemm[pending->gemm].out;
     if (is_down) {
         if (piece < 8) {
-            mok_fused_finish_quarters(shared, out, pending->words + piece / 2 * MOK_PANEL_WORDS, piece % 2 * 2, 2, pending->row, pending->rows,
-                                      pending->col + piece / 2 * MOK_PANEL_COLS);
+            mok_fused_finish_quarters(shared, out, pending->words + piece / 2 * MOK_PANEL_WORDS, piece % 2 * 2, 2, pending->row,
+                                      pending->rows, pending->col + piece / 2 * MOK_PANEL_COLS);
         }
     } else if (piece >= 4) {
         mok_fused_finish_h(args, shared, pending, (piece - 4) / 8, (piece - 4) % 8);
     } else if (pending->keep_row >= 0) {
-        mok_fused_finish_quarters(shared, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row, pending->rows,
-                                  pending->col + piece % 2 * MOK_PANEL_COLS);
+        mok_fused_finish_quarters(shared, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row,
+                                  pending->rows, pending->col + piece % 2 * MOK_PANEL_COLS);
     }
 }
 

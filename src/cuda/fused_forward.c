@@ -1,6 +1,6 @@
 /*
- * Host side of the fused forward kernel: see fused.h. Fills the kernel's one argument struct (tensor maps, the walk, where rows stand), clears the counters
- * by a memset node and launches; nothing comes back to the host.
+ * Host side of the fused forward kernel: see fused.h. Fills the kernel's one argument struct (tensor maps, the walk, where rows stand),
+ * clears the counters by a memset node and launches; nothing comes back to the host.
  */
 #include "cuda/fused.h"
 
@@ -13,12 +13,12 @@
 #include "trace/event.h"
 
 enum {
-    STEP = 64,            /* along the contraction */
-    HALF_TILE = 128,      /* columns of B that one box holds */
-    PANEL_ROWS = 16,      /* of an output box */
-    ROW_GROUP = 16,       /* as in the staged products */
-    STATE_WORDS = 32,     /* struct mok_fused_state in a cache line of its own, in front of the counters */
-    PLACES = 4            /* of an automatic ring */
+    STEP = 64,        /* along the contraction */
+    HALF_TILE = 128,  /* columns of B that one box holds */
+    PANEL_ROWS = 16,  /* of an output box */
+    ROW_GROUP = 16,   /* as in the staged products */
+    STATE_WORDS = 32, /* struct mok_fused_state in a cache line of its own, in front of the counters */
+    PLACES = 4        /* of an automatic ring */
 };
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------------------ */
@@ -50,7 +50,8 @@ mok_status mok_cuda_fused_prepare(void)
         return mok_base_fail(MOK_ERR_INTERNAL, "kernel fused_forward takes %zu bytes of arguments on the device and %zu on the host",
                              mok_cuda_fused_args_bytes(), sizeof(struct mok_fused_args));
     }
-    MOK_TRY(mok_cuda_check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kernel.shared_bytes), "fused_forward"));
+    MOK_TRY(mok_cuda_check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kernel.shared_bytes),
+                           "fused_forward"));
     return mok_cuda_check(cudaFuncGetAttributes(&attributes, kernel.function), "fused_forward");
 }
 
@@ -73,7 +74,8 @@ struct pair {
     int64_t keep_rows;
 };
 
-static mok_status fill_pair(const struct mok_dims *dims, const struct pair *pair, struct mok_fused_gemm *gate_up, struct mok_fused_gemm *down)
+static mok_status fill_pair(const struct mok_dims *dims, const struct pair *pair, struct mok_fused_gemm *gate_up,
+                            struct mok_fused_gemm *down)
 {
     struct mok_tiles tiles = mok_plan_tiles_cuda(dims);
     gate_up->num_steps = mok_plan_num_tiles(dims->hidden, STEP);

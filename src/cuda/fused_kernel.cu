@@ -1,11 +1,13 @@
 /*
- * The fused forward pass of a rank: one persistent kernel that pulls rows, multiplies and pushes rows, behind the ENTRY barrier and before the EXIT barrier.
+ * The fused forward pass of a rank: one persistent kernel that pulls rows, multiplies and pushes rows, behind the ENTRY barrier and before
+ * the EXIT barrier.
  *
- * In: published x of all ranks, the schedule, weights. Out: slots of all ranks, shared expert's rows, the saved object. CTAs meet in counters of this
- * rank alone (fused_counter.cuh), so ranks that share a GPU need not be resident together, and nothing here waits for a peer.
+ * In: published x of all ranks, the schedule, weights. Out: slots of all ranks, shared expert's rows, the saved object. CTAs meet in
+ * counters of this rank alone (fused_counter.cuh), so ranks that share a GPU need not be resident together, and nothing here waits for a
+ * peer.
  *
- * CTAs below walk.num_comm are communication CTAs. They copy beside the products, through a small ring of their own, or (apart) instead of them through
- * all of their shared memory. Progress needs them and one cluster that multiplies.
+ * CTAs below walk.num_comm are communication CTAs. They copy beside the products, through a small ring of their own, or (apart) instead of
+ * them through all of their shared memory. Progress needs them and one cluster that multiplies.
  *
  * Roles of a CTA and its barriers: fused_shared.cuh.
  */
@@ -22,7 +24,7 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
     switch (threadIdx.x / 32) {
     case MOK_FUSED_LOAD_WARP:
         if (threadIdx.x % 32 == 0) {
-            mok_fused_load(args, shared, is_mover && args->primes && shared->walk.tiles.num_minibatches > 0);
+            mok_fused_load(args, shared);
         }
         break;
     case MOK_FUSED_SCOUT_WARP:
@@ -35,8 +37,7 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
             mok_fused_move(args, shared, (int32_t)blockIdx.x);
         }
         break;
-    default:
-        break;
+    default: break;
     }
 }
 

@@ -8,8 +8,8 @@
 #include "cuda/hw/scope.cuh"
 
 /* Half `half` (128 columns) of the B operand; the CTAs of a cluster share it when the tile says so. */
-MOK_DEVICE void mok_fused_load_half(const struct mok_fused_tile *tile, uint32_t half, struct mok_stage *stage, const CUtensorMap *map, uint64_t *full,
-                                    int32_t k, int32_t col)
+MOK_DEVICE void mok_fused_load_half(const struct mok_fused_tile *tile, uint32_t half, struct mok_stage *stage, const CUtensorMap *map,
+                                    uint64_t *full, int32_t k, int32_t col)
 {
     uint8_t *to = stage->b + half * (MOK_GEMM_B_BYTES / 2);
     if (mok_tile_fused::CLUSTER == 1 || !tile->shares_b) {
@@ -46,13 +46,10 @@ MOK_DEVICE void mok_fused_load_tile(const struct mok_fused_args *args, mok_fused
     }
 }
 
-/* One thread. waits: 1 = the movers of the cluster use the stages first. */
-MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shared *shared, int waits)
+/* One thread. */
+MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shared *shared)
 {
     struct mok_stage_cursor cursor = {0, 0};
-    if (waits) {
-        mok_fused_wait_queue(args, &shared->stages_free, 0);
-    }
     for (uint32_t parity = 0;; parity ^= 1) {
         mok_fused_wait_queue(args, &shared->tile_full, parity);
         struct mok_fused_tile tile = shared->tile;

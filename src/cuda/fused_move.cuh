@@ -1,17 +1,20 @@
 /*
- * The communication worker of a CTA: a warp that walks mok_walk_step and moves rows between this rank's buffers and the memory of their sources.
+ * The communication worker of a CTA: a warp that walks mok_walk_step and moves rows between this rank's buffers and the memory of their
+ * sources.
  *
- *   pull   source's row [T, H] -> x of the padded row: in the saved object where it is kept, else in the ring; zeros in kept padding rows up to the
- *          expert's next multiple of 64 (they are contracted in backward)
+ *   pull   source's row [T, H] -> x of the padded row: in the saved object where it is kept, else in the ring; zeros in kept padding rows
+ *          up to the expert's next multiple of 64 (they are contracted in backward)
  *   push   y of the padded row in the ring -> the source's slot, row tile after row tile behind y_done
  *
- * Rows are cut into chunks, and a batch is a chunk for each of the first `lanes` lanes. Batches go through stages in shared memory: the loads of some are
- * under way, and the stores of others behind them. A lane stores what it loaded, so it waits for its own stores alone:
+ * Rows are cut into chunks, and a batch is a chunk for each of the first `lanes` lanes. Batches go through stages in shared memory: the
+ * loads of some are under way, and the stores of others behind them. A lane stores what it loaded, so it waits for its own stores alone:
  *   pairing   load -> landed[stage] (all bytes of the batch) -> every lane stores, commits -> wait_group.read -> the stage is loaded again
- *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; at the end of all: system scope
+ *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; behind the last step a
+ *             fence at system scope
  *
- * Two places for the stages: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication CTAs that stand
- * apart, and (args->primes) for the first pull, before which no product can start. stages_free then tells the loaders of the cluster.
+ * Two places for the stages: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication
+ * CTAs that stand apart, and (args->primes) for the first pull: without a shared expert every product waits until all movers are done
+ * with it.
  */
 #ifndef MOK_CUDA_FUSED_MOVE_CUH
 #define MOK_CUDA_FUSED_MOVE_CUH
@@ -28,11 +31,11 @@ enum {
 /* The stages of a mover; equal in all lanes. */
 struct mok_fused_pipe {
     const struct mok_fused_cut *cut;
-    uint8_t *bytes;          /* [MOVE_STAGES][lanes][chunk_bytes] */
-    uint64_t *landed;        /* [MOVE_STAGES] */
-    int32_t newest, oldest;  /* stages */
-    uint32_t parity;         /* of the round that `oldest` is in */
-    int32_t in_flight;       /* batches being loaded */
+    uint8_t *bytes;         /* [MOVE_STAGES][lanes][chunk_bytes] */
+    uint64_t *landed;       /* [MOVE_STAGES] */
+    int32_t newest, oldest; /* stages */
+    uint32_t parity;        /* of the round that `oldest` is in */
+    int32_t in_flight;      /* batches being loaded */
     int alive;
 };
 
@@ -53,7 +56,8 @@ struct mok_fused_job {
 
 MOK_DEVICE struct mok_fused_pipe mok_fused_open_pipe(const struct mok_fused_args *args, mok_fused_shared *shared, int is_wide)
 {
-    struct mok_fused_pipe pipe = {&args->cut[is_wide], is_wide ? (uint8_t *)shared->stage : shared->ring, shared->landed[is_wide], 0, 0, 0, 0, 1};
+    struct mok_fused_pipe pipe = {
+        &args->cut[is_wide], is_wide ? (uint8_t *)shared->stage : shared->ring, shared->landed[is_wide], 0, 0, 0, 0, 1};
     return pipe;
 }
 
@@ -98,7 +102,8 @@ MOK_DEVICE void mok_fused_store_oldest(const struct mok_fused_args *args, mok_fu
     }
 }
 
-MOK_DEVICE void mok_fused_load_batch(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, struct mok_fused_copy copy)
+MOK_DEVICE void mok_fused_load_batch(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
+                                     struct mok_fused_copy copy)
 {
     uint32_t bytes = __reduce_add_sync(0xffffffffu, copy.bytes);
     if (pipe->in_flight == MOK_FUSED_MOVE_STAGES - 1 - MOK_FUSED_BEHIND) {
@@ -151,8 +156,9 @@ MOK_DEVICE void mok_fused_zero(mok_fused_shared *shared, char *to, int32_t bytes
 }
 
 /* Item `item` of the job; padding is zeroed on the way where it has to be. */
-MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args *args, mok_fused_shared *shared, const struct mok_fused_cut *cut,
-                                                     const struct mok_fused_job *job, int32_t item, struct mok_route route)
+MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args *args, mok_fused_shared *shared,
+                                                     const struct mok_fused_cut *cut, const struct mok_fused_job *job, int32_t item,
+                                                     struct mok_route route)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     struct mok_fused_copy copy = {NULL, NULL, 0};
@@ -186,7 +192,8 @@ struct mok_fused_ready {
 };
 
 /* Push: waits for y of row tile `tile`, and looks at those behind it at the same time, up to `end`. */
-MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end, struct mok_fused_ready *ready)
+MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
+                                   struct mok_fused_ready *ready)
 {
     int32_t lane = (int32_t)threadIdx.x % MOK_FUSED_WARP, mine = min(tile + lane, end - 1);
     if (tile - ready->base < MOK_FUSED_WARP && (ready->mask >> (tile - ready->base) & 1)) {
@@ -206,8 +213,8 @@ MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const stru
 }
 
 /* Push: y of all row tiles that items [from, end) touch. */
-MOK_DEVICE int mok_fused_wait_rows(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_fused_job *job, int32_t row_chunks,
-                                   int32_t from, int32_t end, struct mok_fused_ready *ready)
+MOK_DEVICE int mok_fused_wait_rows(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_fused_job *job,
+                                   int32_t row_chunks, int32_t from, int32_t end, struct mok_fused_ready *ready)
 {
     int32_t first = job->first / MOK_TILE_ROWS, all = first + job->num_items / row_chunks / MOK_TILE_ROWS;
     int32_t last = first + (min(end, job->num_items) - 1) / row_chunks / MOK_TILE_ROWS;
@@ -219,8 +226,8 @@ MOK_DEVICE int mok_fused_wait_rows(const struct mok_fused_args *args, const stru
 }
 
 /* This worker's batches of a job: worker, worker + num_comm, ... The routes of a batch are loaded while the one before is on its way. */
-MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, const struct mok_fused_job *job,
-                                 int32_t worker)
+MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
+                                 const struct mok_fused_job *job, int32_t worker)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     const struct mok_fused_cut *cut = pipe->cut;
@@ -253,7 +260,8 @@ MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_sh
     mok_fused_drain(args, shared, pipe);
 }
 
-MOK_DEVICE struct mok_fused_job mok_fused_step_job(const struct mok_walk *walk, const struct mok_step *step, const struct mok_fused_cut *cut)
+MOK_DEVICE struct mok_fused_job mok_fused_step_job(const struct mok_walk *walk, const struct mok_step *step,
+                                                   const struct mok_fused_cut *cut)
 {
     int32_t rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS;
     struct mok_fused_job job = {step->kind == MOK_STEP_PULL, step->minibatch * walk->mb_tiles * MOK_TILE_ROWS,
@@ -276,14 +284,6 @@ MOK_DEVICE int mok_fused_wait_place(const struct mok_fused_args *args, const str
     return alive;
 }
 
-/* The operand stages of this CTA are no longer the mover's. */
-MOK_DEVICE void mok_fused_free_stages(mok_fused_shared *shared)
-{
-    if (threadIdx.x % MOK_FUSED_WARP < mok_tile_fused::CLUSTER) {
-        mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->stages_free, threadIdx.x % MOK_FUSED_WARP));
-    }
-}
-
 /* One warp. */
 MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shared *shared, int32_t worker)
 {
@@ -304,7 +304,6 @@ MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shar
         }
         if (idx == 0 && args->primes) {
             int alive = pipe.alive;
-            mok_fused_free_stages(shared);
             pipe = mok_fused_open_pipe(args, shared, 0);
             pipe.alive = alive;
         }

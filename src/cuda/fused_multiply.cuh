@@ -38,8 +38,8 @@ MOK_DEVICE void mok_fused_run_steps(const struct mok_fused_args *args, mok_fused
 }
 
 /*
- * The next tile. The pending one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup to finish it
- * beside.
+ * The next tile. The pending one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup
+ * to finish it beside.
  */
 MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused_worker *worker, struct mok_fused_pending *pending,
                                     struct mok_fused_tile *tile_out)

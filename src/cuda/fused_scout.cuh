@@ -1,6 +1,6 @@
 /*
- * The scout of a cluster: takes units from the rank's list, waits until the inputs of all their tasks are complete, and hands each CTA its tile. It alone
- * decides that there are no more (the list's end, or an abort), so that the CTAs of a cluster always run the same steps.
+ * The scout of a cluster: takes units from the rank's list, waits until the inputs of all their tasks are complete, and hands each CTA its
+ * tile. It alone decides that there are no more (the list's end, or an abort), so that the CTAs of a cluster always run the same steps.
  */
 #ifndef MOK_CUDA_FUSED_SCOUT_CUH
 #define MOK_CUDA_FUSED_SCOUT_CUH
@@ -38,8 +38,8 @@ MOK_DEVICE void mok_fused_place_routed_tile(const struct mok_walk *walk, const s
 }
 
 /* Waits for the input of CTA `cta`'s task in the unit, fills its tile but for shares_b. Returns 0 when nothing may start any more. */
-MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const struct mok_fused_walk *walk, const struct mok_fused_unit *unit, int32_t cta,
-                                      struct mok_fused_tile *tile)
+MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const struct mok_fused_walk *walk,
+                                      const struct mok_fused_unit *unit, int32_t cta, struct mok_fused_tile *tile)
 {
     struct mok_task task;
     int exists = mok_fused_unit_task(walk, unit, cta, &task);

@@ -3,12 +3,12 @@
  *
  * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2
  *   load    (a thread of warp 8)   loads operands of the tile in the queue, step by step
- *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA of the cluster
+ *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA
  *   move    (warp 10)              communication CTAs only: pulls and pushes rows
  *
- * Queue of one tile. It is posted only when its inputs are complete, so loader and multiplying warps never wait for another CTA's work but in
- * the queue itself. The loader gives the place free a few steps before it has issued its last load: late enough that units stay with whoever is
- * free first, early enough that the scout's way through L2 is hidden.
+ * Queue of one tile. It is posted only when its inputs are complete, so loader and multiplying warps never wait for another CTA's work but
+ * in the queue itself. The loader gives the place free a few steps before it has issued its last load: late enough that units stay with
+ * whoever is free first, early enough that the scout's way through L2 is hidden.
  *
  *   barrier         arrivals                                           waits
  *   full[s]         the own loader + 48 KB from either loader          the own multiplying warps
@@ -16,7 +16,6 @@
  *   tile_full       the scout, tile written                            the own loader and multiplying warps
  *   tile_empty      loader and 8 multiplying warps of each CTA, read   the scout; stands in the first CTA of the cluster
  *   landed[w][s]    the mover + the bytes of batch in stage s          the mover
- *   stages_free     the movers of both CTAs, the first pull is done    the own loader, before its first load (args->primes)
  */
 #ifndef MOK_CUDA_FUSED_SHARED_CUH
 #define MOK_CUDA_FUSED_SHARED_CUH
@@ -40,28 +39,35 @@ enum {
     /* Registers a thread: 2 * 128 * 216 + 128 * 72 = 64,512 of 65,536. */
     MOK_FUSED_REGISTERS_MULTIPLY = 216,
     MOK_FUSED_REGISTERS_HELP = 72,
-    /* A warp that announces tile i has all others at tile i - 1 at least, so with i - 2 announced or about to be: three tiles may be counted at one
-     * time. Two turns were too few where tiles have fewer steps than there are stages. */
+    /* A warp that announces tile i has all others at tile i - 1 at least, so with i - 2 announced or about to be: three tiles may be
+     * counted at one time. Two turns were too few where tiles have fewer steps than there are stages. */
     MOK_FUSED_TURNS = 4,
-    MOK_FUSED_SCOUT_AHEAD = 10,   /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
+    MOK_FUSED_SCOUT_AHEAD = 10, /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
     MOK_FUSED_RING_BYTES = 16 * 1024,
     MOK_FUSED_MOVE_STAGES = 4,
-    MOK_FUSED_MAX_LANES = 16,     /* copies of a batch */
+    MOK_FUSED_MAX_LANES = 16, /* copies of a batch */
     MOK_FUSED_ZERO_BYTES = 512
 };
 
 /* TILE of the fused kernel. DEFERRED: pieces of the finishing of a tile, see fused_finish.cuh. */
 struct mok_tile_fused {
-    enum { A_MAJOR = MOK_HW_K_MAJOR, B_MAJOR = MOK_HW_K_MAJOR, FINISH = MOK_FINISH_OWN, DEFERRED = 20, STAGES = 4, CLUSTER = MOK_FUSED_CLUSTER };
+    enum {
+        A_MAJOR = MOK_HW_K_MAJOR,
+        B_MAJOR = MOK_HW_K_MAJOR,
+        FINISH = MOK_FINISH_OWN,
+        DEFERRED = 20,
+        STAGES = 4,
+        CLUSTER = MOK_FUSED_CLUSTER
+    };
 };
 
 /* A tile in the queue: int32 words only, the scout writes them one by one. */
 struct mok_fused_tile {
-    int32_t valid;    /* 0: there are no more */
-    int32_t gemm;     /* MOK_FUSED_GATE_UP .. */
-    int32_t row;      /* of the output: in the ring; shared expert: token */
-    int32_t rows;     /* real rows, 0 .. 128; 0 also for the empty place of a unit */
-    int32_t col;      /* of the output */
+    int32_t valid; /* 0: there are no more */
+    int32_t gemm;  /* MOK_FUSED_GATE_UP .. */
+    int32_t row;   /* of the output: in the ring; shared expert: token */
+    int32_t rows;  /* real rows, 0 .. 128; 0 also for the empty place of a unit */
+    int32_t col;   /* of the output */
     int32_t expert;
     int32_t shares_b; /* both CTAs of the cluster need the same B operand */
     int32_t keep_row; /* where g, u of its first row go; -1 = they are not kept. For routed gate+up x stands there, too */
@@ -78,7 +84,6 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t empty[mok_tile_fused::STAGES];
     uint64_t tile_full;
     uint64_t tile_empty;
-    uint64_t stages_free;
     uint64_t landed[2][MOK_FUSED_MOVE_STAGES];
     char *copy_to[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
     uint32_t copy_bytes[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
@@ -101,7 +106,6 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
         }
         mok_hw_mbarrier_init(&shared->tile_full, 1);
         mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 1) * span);
-        mok_hw_mbarrier_init(&shared->stages_free, span);
         for (int s = 0; s < MOK_FUSED_MOVE_STAGES; s++) {
             mok_hw_mbarrier_init(&shared->landed[0][s], 1);
             mok_hw_mbarrier_init(&shared->landed[1][s], 1);
@@ -126,8 +130,8 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
 }
 
 /*
- * Waits in the queue. The other side ends by itself, within the limit of the scout's waits, and says so with an invalid tile; a standstill of twice that
- * limit is a bug, and the host sees a device error.
+ * Waits in the queue. The other side ends by itself, within the limit of the scout's waits, and says so with an invalid tile; a standstill
+ * of twice that limit is a bug, and the host sees a device error.
  */
 MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t *bar, uint32_t parity)
 {

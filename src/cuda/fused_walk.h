@@ -1,9 +1,10 @@
 /*
- * The walk of a forward pass as clusters of CTAs take it: in units of `span` neighbouring row tiles of one column tile, a row tile for each CTA.
+ * The walk of a forward pass as clusters of CTAs take it: in units of `span` neighbouring row tiles of one column tile, a row tile for each
+ * CTA.
  *
- * A unit never reaches over the end of a minibatch (or of the tokens), where its last places stay empty. So all its tasks belong to one block of
- * plan/walk.h, none of them waits for another, and what holds for tasks there holds for units: every wait of a unit is satisfied by communication
- * steps and by units below it. Host and device; the host tests run it.
+ * A unit never reaches over the end of a minibatch (or of the tokens), where its last places stay empty. So all its tasks belong to one
+ * block of plan/walk.h, none of them waits for another, and what holds for tasks there holds for units: every wait of a unit is satisfied
+ * by communication steps and by units below it. Host and device; the host tests run it.
  */
 #ifndef MOK_CUDA_FUSED_WALK_H
 #define MOK_CUDA_FUSED_WALK_H
@@ -61,7 +62,8 @@ MOK_HD struct mok_fused_unit mok_fused_unit_at(const struct mok_fused_walk *walk
 }
 
 /* Task of place `place` of a unit. 1: there is one. 0: the place is empty; the task names the expert of the unit's last real tile. */
-MOK_HD int mok_fused_unit_task(const struct mok_fused_walk *walk, const struct mok_fused_unit *unit, int32_t place, struct mok_task *task_out)
+MOK_HD int mok_fused_unit_task(const struct mok_fused_walk *walk, const struct mok_fused_unit *unit, int32_t place,
+                               struct mok_task *task_out)
 {
     *task_out = unit->task;
     task_out->row_tile += place;

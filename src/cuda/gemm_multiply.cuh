@@ -71,6 +71,7 @@ template <typename TILE> MOK_DEVICE void mok_cuda_skip_steps(struct mok_worker<T
 {
     for (int32_t step = 0; step < num_steps; step++) {
         mok_cuda_await_stage<TILE>(worker);
+        __syncwarp(); /* a lane that still looks at the barrier could miss the phase */
         mok_cuda_release_stage<TILE>(worker, worker->stage.idx);
         mok_cuda_advance<TILE>(&worker->stage);
     }

@@ -1,6 +1,7 @@
 /*
- * cuda/fused_walk.h: units of a cluster against the tasks of plan/walk.h, over random forward passes. Every task stands in exactly one place of one unit;
- * all tasks of a unit have one kind and one column tile, so one number of steps; and what a unit waits for is announced by units below it, pulls included.
+ * cuda/fused_walk.h: units of a cluster against the tasks of plan/walk.h, over random forward passes. Every task stands in exactly one
+ * place of one unit; all tasks of a unit have one kind and one column tile, so one number of steps; and what a unit waits for is announced
+ * by units below it, pulls included.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,30 +69,19 @@ static void check_wait(const struct mok_walk *walk, const struct seen *seen, con
     }
     struct mok_wait wait = mok_walk_task_wait(walk, task, 0);
     switch (wait.counter) {
-    case MOK_COUNT_PULLED:
-        assert_true(is_pulled(walk, seen, wait.index));
-        break;
-    case MOK_COUNT_H_DONE:
-        assert_true(seen->gate_up[wait.index] >= (int32_t)wait.target);
-        break;
-    default:
-        assert_int_equal(wait.counter, MOK_COUNT_SHARED_G_DONE);
-        assert_true(seen->shared_gate_up[wait.index] >= (int32_t)wait.target);
+    case MOK_COUNT_PULLED: assert_true(is_pulled(walk, seen, wait.index)); break;
+    case MOK_COUNT_H_DONE: assert_true(seen->gate_up[wait.index] >= (int32_t)wait.target); break;
+    default: assert_int_equal(wait.counter, MOK_COUNT_SHARED_G_DONE); assert_true(seen->shared_gate_up[wait.index] >= (int32_t)wait.target);
     }
 }
 
 static int32_t *counter_of(struct seen *seen, const struct mok_task *task)
 {
     switch (task->kind) {
-    case MOK_TASK_GATE_UP:
-        return &seen->gate_up[task->row_tile];
-    case MOK_TASK_DOWN:
-        return &seen->down[task->row_tile];
-    case MOK_TASK_SHARED_GATE_UP:
-        return &seen->shared_gate_up[task->row_tile];
-    default:
-        assert_int_equal(task->kind, MOK_TASK_SHARED_DOWN);
-        return &seen->shared_down[task->row_tile];
+    case MOK_TASK_GATE_UP: return &seen->gate_up[task->row_tile];
+    case MOK_TASK_DOWN: return &seen->down[task->row_tile];
+    case MOK_TASK_SHARED_GATE_UP: return &seen->shared_gate_up[task->row_tile];
+    default: assert_int_equal(task->kind, MOK_TASK_SHARED_DOWN); return &seen->shared_down[task->row_tile];
     }
 }
 

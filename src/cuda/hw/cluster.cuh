@@ -1,6 +1,6 @@
 /*
- * Shared memory of the other CTA of a cluster, and barriers there: one instruction a function. Addresses come from mok_hw_cluster_address; for a CTA's own
- * rank they name its own memory.
+ * Shared memory of the other CTA of a cluster, and barriers there: one instruction a function. Addresses come from mok_hw_cluster_address;
+ * for a CTA's own rank they name its own memory.
  *
  * | release                                    | acquire                                       |
  * | mok_hw_mbarrier_arrive_release_cluster     | mok_hw_mbarrier_try_wait_acquire_cluster      |

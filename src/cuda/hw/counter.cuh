@@ -46,7 +46,10 @@ MOK_DEVICE uint32_t mok_hw_take_relaxed_gpu(uint32_t *word, uint32_t value)
 MOK_DEVICE uint32_t mok_hw_count_acq_rel_cta(uint32_t *word, uint32_t last)
 {
     uint32_t before;
-    asm volatile("atom.acq_rel.cta.shared::cta.inc.u32 %0, [%1], %2;" : "=r"(before) : "r"(mok_hw_shared_address(word)), "r"(last) : "memory");
+    asm volatile("atom.acq_rel.cta.shared::cta.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "r"(mok_hw_shared_address(word)), "r"(last)
+                 : "memory");
     return before;
 }
 

@@ -1,0 +1,19 @@
+/*
+ * How the next launch of the fused kernel runs on the emulated machine.
+ */
+#ifndef MOK_EMULATE_BACKEND_H
+#define MOK_EMULATE_BACKEND_H
+
+#include <stdint.h>
+
+struct emulate_launch {
+    int32_t resident; /* CTAs that are there at one time; 0 = all */
+    uint64_t seed;
+};
+
+extern struct emulate_launch emulate_next;
+
+/* Runs the kernel with a struct mok_fused_args. */
+void emulate_fused(const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
+
+#endif

@@ -1,0 +1,272 @@
+/*
+ * The copy engine, barriers in shared memory, matrix products. See emulate.h.
+ *
+ * A barrier is a 64-bit word of shared memory: 16 bits of arrivals still missing, 16 bits of arrivals a phase, the parity of the phase, and
+ * bytes still missing (signed: they may come before they are announced).
+ */
+#include <math.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "emulate_machine.h"
+
+enum { SWIZZLE_BYTES = 16, STEP = 16, PRODUCT_COLS = 256 };
+
+/* ---- addresses -------------------------------------------------------------------------------------------------------------- */
+
+uint32_t emulate_address(const void *shared)
+{
+    size_t offset = (size_t)((const uint8_t *)shared - emulate_me->cta->shared);
+    if (offset >= EMULATE_SHARED_BYTES) {
+        emulate_fail("an address outside of shared memory");
+    }
+    return emulate_me->cta->rank << 24 | (uint32_t)offset;
+}
+
+uint8_t *emulate_at(uint32_t address) { return emulate_locate(emulate_me->cta->cluster, address); }
+
+/* The 128-byte swizzle: 16-byte chunks of a row of 128 bytes change places with the row's number modulo 8. */
+static uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+
+/* ---- barriers --------------------------------------------------------------------------------------------------------------- */
+
+struct barrier {
+    uint32_t missing, arrivals, parity;
+    int64_t bytes;
+};
+
+static struct barrier read_barrier(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return {(uint32_t)(word & 0xffff), (uint32_t)(word >> 16 & 0xffff), (uint32_t)(word >> 32 & 1), (int64_t)word >> 33};
+}
+
+static void write_barrier(uint8_t *at, const struct barrier &barrier)
+{
+    uint64_t word =
+        (uint64_t)barrier.missing | (uint64_t)barrier.arrivals << 16 | (uint64_t)barrier.parity << 32 | (uint64_t)barrier.bytes << 33;
+    memcpy(at, &word, sizeof word);
+}
+
+static void change_barrier(uint8_t *at, uint32_t arrivals, int64_t bytes)
+{
+    struct barrier barrier = read_barrier(at);
+    if (barrier.missing < arrivals) {
+        emulate_fail("a barrier with more arrivals than a phase has");
+    }
+    barrier.missing -= arrivals;
+    barrier.bytes += bytes;
+    if (barrier.missing == 0 && barrier.bytes == 0) {
+        barrier.parity ^= 1;
+        barrier.missing = barrier.arrivals;
+    }
+    write_barrier(at, barrier);
+}
+
+void emulate_barrier_init(uint32_t barrier, uint32_t arrivals) { write_barrier(emulate_at(barrier), {arrivals, arrivals, 0, 0}); }
+void emulate_barrier_arrive(uint32_t barrier, int64_t expected_bytes) { change_barrier(emulate_at(barrier), 1, expected_bytes); }
+
+int emulate_barrier_passed(uint32_t barrier, uint32_t parity)
+{
+    emulate_yield();
+    return read_barrier(emulate_at(barrier)).parity != parity;
+}
+
+/* ---- loads ------------------------------------------------------------------------------------------------------------------ */
+
+/* The box at (c0, c1) of matrix c2 of a map, row by row; zeros outside. */
+static void read_box(const struct emulate_map &map, int32_t c0, int32_t c1, int32_t c2, uint8_t *box_out)
+{
+    memset(box_out, 0, (size_t)map.box_rows * map.box_cols * 2);
+    for (int32_t r = 0; r < map.box_rows && c1 + r < map.rows; r++) {
+        int64_t cols = std::min<int64_t>(map.box_cols, map.cols - c0);
+        if (cols > 0) {
+            memcpy(box_out + (size_t)r * map.box_cols * 2, map.base + c2 * map.matrix_bytes + (c1 + r) * map.row_bytes + c0 * 2,
+                   (size_t)cols * 2);
+        }
+    }
+}
+
+/* Between a box and its swizzled image in shared memory. */
+static void swizzle_box(const struct emulate_map &map, struct cluster *cluster, uint32_t address, uint8_t *box, int writes)
+{
+    size_t bytes = (size_t)map.box_rows * map.box_cols * 2;
+    for (size_t at = 0; at < bytes; at += SWIZZLE_BYTES) {
+        uint8_t *shared = emulate_locate(cluster, swizzled(address + (uint32_t)at));
+        memcpy(writes ? shared : box + at, writes ? box + at : shared, SWIZZLE_BYTES);
+    }
+}
+
+void emulate_load_box(uint32_t to, const void *map_image, uint32_t barrier, uint32_t ctas, int32_t c0, int32_t c1, int32_t c2)
+{
+    struct emulate_map map;
+    struct cluster *cluster = emulate_me->cta->cluster;
+    memcpy(&map, map_image, sizeof map);
+    for (uint32_t rank = 0; rank < EMULATE_MAX_CLUSTER; rank++) {
+        if (ctas >> rank & 1) {
+            uint32_t own_to = (to & 0xffffff) | rank << 24, own_barrier = (barrier & 0xffffff) | rank << 24;
+            emulate_later([=] {
+                std::vector<uint8_t> box((size_t)map.box_rows * map.box_cols * 2);
+                read_box(map, c0, c1, c2, box.data());
+                swizzle_box(map, cluster, own_to, box.data(), 1);
+                change_barrier(emulate_locate(cluster, own_barrier), 0, -(int64_t)box.size());
+            });
+        }
+    }
+}
+
+static void check_bytes(const void *global, uint32_t bytes)
+{
+    if ((uintptr_t)global % SWIZZLE_BYTES != 0 || bytes % SWIZZLE_BYTES != 0 || bytes == 0) {
+        emulate_fail("a bulk copy that is not a whole number of 16-byte pieces");
+    }
+}
+
+void emulate_load_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    struct cluster *cluster = emulate_me->cta->cluster;
+    check_bytes(from, bytes);
+    emulate_later([=] {
+        memcpy(emulate_locate(cluster, to), from, bytes);
+        change_barrier(emulate_locate(cluster, barrier), 0, -(int64_t)bytes);
+    });
+}
+
+/* ---- stores ----------------------------------------------------------------------------------------------------------------- */
+
+/* Reads shared memory late, and writes global memory later still. */
+static void store_late(size_t bytes, std::function<void(uint8_t *)> read, std::function<void(const uint8_t *)> write)
+{
+    struct store *store = new struct store;
+    emulate_me->open.push_back(store);
+    emulate_later([=] {
+        auto *buffer = new std::vector<uint8_t>(bytes);
+        read(buffer->data());
+        store->is_read = 1;
+        emulate_later([=] {
+            write(buffer->data());
+            store->is_written = 1;
+            delete buffer;
+        });
+    });
+}
+
+static void write_box(const struct emulate_map &map, int32_t c0, int32_t c1, const uint8_t *box)
+{
+    for (int32_t r = 0; r < map.box_rows && c1 + r < map.rows; r++) {
+        int64_t cols = std::min<int64_t>(map.box_cols, map.cols - c0);
+        if (cols > 0) {
+            memcpy(map.base + (c1 + r) * map.row_bytes + c0 * 2, box + (size_t)r * map.box_cols * 2, (size_t)cols * 2);
+        }
+    }
+}
+
+void emulate_store_box(const void *map_image, uint32_t from, int32_t c0, int32_t c1)
+{
+    struct emulate_map map;
+    struct cluster *cluster = emulate_me->cta->cluster;
+    memcpy(&map, map_image, sizeof map);
+    store_late((size_t)map.box_rows * map.box_cols * 2, [=](uint8_t *box) { swizzle_box(map, cluster, from, box, 0); },
+               [=](const uint8_t *box) { write_box(map, c0, c1, box); });
+}
+
+void emulate_store_bytes(void *to, uint32_t from, uint32_t bytes)
+{
+    struct cluster *cluster = emulate_me->cta->cluster;
+    check_bytes(to, bytes);
+    store_late(
+        bytes, [=](uint8_t *buffer) { memcpy(buffer, emulate_locate(cluster, from), bytes); },
+        [=](const uint8_t *buffer) { memcpy(to, buffer, bytes); });
+}
+
+void emulate_commit(void)
+{
+    emulate_me->groups.push_back(std::move(emulate_me->open));
+    emulate_me->open.clear();
+}
+
+static int is_finished(const std::vector<struct store *> &group, int reading)
+{
+    return std::all_of(group.begin(), group.end(), [=](const struct store *store) { return reading ? store->is_read : store->is_written; });
+}
+
+void emulate_wait_groups(int count, int reading)
+{
+    std::deque<std::vector<struct store *>> &groups = emulate_me->groups;
+    for (size_t i = 0; i + (size_t)count < groups.size();) {
+        if (is_finished(groups[i], reading)) {
+            i++;
+        } else {
+            emulate_yield();
+        }
+    }
+    while (!groups.empty() && is_finished(groups.front(), 0)) {
+        for (struct store *store : groups.front()) {
+            delete store;
+        }
+        groups.pop_front();
+    }
+}
+
+/* ---- products --------------------------------------------------------------------------------------------------------------- */
+
+static float from_bf16(const uint8_t *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* This thread's accumulators of a 64 x 256 x 16 product; their places: hw/wgmma.cuh. */
+static void multiply(const struct product &product)
+{
+    const uint8_t *shared = emulate_me->cta->shared;
+    uint32_t lane = emulate_me->idx % EMULATE_WARP, row = emulate_me->idx % 128 / EMULATE_WARP * 16 + lane / 4;
+    float a[2][STEP];
+    for (uint32_t half = 0; half < 2; half++) {
+        for (uint32_t k = 0; k < STEP; k++) {
+            a[half][k] = from_bf16(shared + swizzled(product.a + (row + 8 * half) * 128 + 2 * k));
+        }
+    }
+    for (uint32_t col = 0; col < PRODUCT_COLS; col++) {
+        if (col % 8 / 2 != lane % 4) {
+            continue;
+        }
+        for (uint32_t half = 0; half < 2; half++) {
+            float *acc = &product.acc[4 * (col / 8) + 2 * half + col % 2], sum = product.first ? 0.0f : *acc;
+            for (uint32_t k = 0; k < STEP; k++) {
+                sum = fmaf(a[half][k], from_bf16(shared + swizzled(product.b + col * 128 + 2 * k)), sum);
+            }
+            *acc = sum;
+        }
+    }
+}
+
+void emulate_multiply(float *acc, uint64_t a, uint64_t b, int first)
+{
+    emulate_me->open_products.push_back({acc, (uint32_t)a << 4, (uint32_t)b << 4, first});
+}
+
+void emulate_multiply_commit(void)
+{
+    emulate_me->products.push_back(std::move(emulate_me->open_products));
+    emulate_me->open_products.clear();
+}
+
+/* The instruction waits for the warp. */
+void emulate_multiply_wait(int count)
+{
+    emulate_yield();
+    while ((int)emulate_me->products.size() > count) {
+        for (const struct product &product : emulate_me->products.front()) {
+            multiply(product);
+        }
+        emulate_me->products.pop_front();
+    }
+    emulate_sync_warp();
+}

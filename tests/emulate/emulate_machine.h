@@ -1,0 +1,75 @@
+/*
+ * Inside of the machine: what emulate.cpp (fibers, collectives) and emulate_copy.cpp (copies, barriers, products) share.
+ */
+#ifndef MOK_EMULATE_MACHINE_H
+#define MOK_EMULATE_MACHINE_H
+
+#include <ucontext.h>
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "emulate.h"
+
+enum { EMULATE_WARP = 32 };
+
+/* Threads that meet: the last one to come opens the next round. */
+struct meeting {
+    int count = 0;
+    unsigned round = 0;
+};
+
+struct cluster;
+
+struct cta {
+    uint8_t *shared;
+    unsigned block, rank;
+    struct cluster *cluster;
+    struct meeting all;
+    struct meeting warp[EMULATE_THREADS / EMULATE_WARP];
+    uint64_t slots[EMULATE_THREADS];
+};
+
+struct cluster {
+    struct cta ctas[EMULATE_MAX_CLUSTER];
+    struct meeting all;
+    int threads_left = 0;
+};
+
+/* A store of the copy engine, in two steps. */
+struct store {
+    int is_read = 0, is_written = 0;
+};
+
+struct product {
+    float *acc;
+    uint32_t a, b;
+    int first;
+};
+
+struct thread {
+    ucontext_t context;
+    void *stack;
+    struct cta *cta;
+    unsigned idx;
+    unsigned cluster_round;
+    int is_done = 0;
+    std::vector<struct store *> open;
+    std::deque<std::vector<struct store *>> groups;
+    std::vector<struct product> open_products;
+    std::deque<std::vector<struct product>> products;
+};
+
+extern struct thread *emulate_me;
+
+/* Runs `work` at a random moment from now on. */
+void emulate_later(std::function<void(void)> work);
+
+/* Where an address of a cluster is. */
+static inline uint8_t *emulate_locate(struct cluster *cluster, uint32_t address)
+{
+    return cluster->ctas[address >> 24].shared + (address & 0xffffff);
+}
+
+#endif
