@@ -49,6 +49,9 @@ struct run_job {
     struct mok_ref_outputs outputs;
     struct mok_run_rank ranks[MOK_REF_MAX_RANKS];
     const char *backend;
+    const struct run_settings *settings;
+    const struct mok_team *team;
+    int passed; /* on the process that prints */
 };
 
 static mok_status count_rows(struct mok_seat *seat, struct mok_run_rank *part)
@@ -154,9 +157,10 @@ static mok_status write_output(const struct run_job *job, const char *path)
 }
 
 /* On the process that prints. */
-static mok_status check_and_report(const struct run_settings *settings, const struct mok_team *team, const struct run_job *job,
-                                   int *passed_out)
+static mok_status check_and_report(void *context)
 {
+    struct run_job *job = context;
+    const struct run_settings *settings = job->settings;
     struct mok_run_checks *checks = calloc(1, sizeof *checks);
     if (checks == NULL) {
         return mok_cli_fail(MOK_ERR_MEMORY, "no memory for the checks");
@@ -172,7 +176,7 @@ static mok_status check_and_report(const struct run_settings *settings, const st
     mok_cli_progress_end();
     struct mok_run_report report = {.weights = settings->files.weights,
                                     .rows = settings->files.input,
-                                    .peer = mok_team_peer_name(team),
+                                    .peer = mok_team_peer_name(job->team),
                                     .backend = job->backend,
                                     .input = &job->input,
                                     .ranks = job->ranks,
@@ -186,32 +190,33 @@ static mok_status check_and_report(const struct run_settings *settings, const st
     if (status == MOK_OK && settings->output != NULL) {
         status = write_output(job, settings->output);
     }
-    *passed_out = mok_run_checks_passed(checks);
+    job->passed = mok_run_checks_passed(checks);
     free(checks);
     return status;
 }
 
-static mok_status run_job(const struct run_settings *settings, struct mok_team *team, struct run_job *job, int *passed_out)
+static mok_status run_job(const struct run_settings *settings, struct mok_team *team, struct run_job *job)
 {
+    job->settings = settings;
+    job->team = team;
     mok_status status = mok_run_input_load(&settings->files, team->num_ranks, &job->input);
-    MOK_TRY(mok_team_agree(team, status));
+    MOK_TRY(mok_team_agree(team, status, "load the files"));
     if (mok_ref_outputs_alloc(&job->input.problem, &job->outputs) != MOK_OK) {
         status = mok_cli_fail(MOK_ERR_MEMORY, "no memory for the results");
     }
-    MOK_TRY(mok_team_agree(team, status));
+    MOK_TRY(mok_team_agree(team, status, "make room for results"));
     mok_seat_configure(&job->input.problem, &team->config);
     job->backend = mok_seat_backend_name(&team->config);
     mok_cli_progress("forward and backward on %d ranks", (int)team->num_ranks);
     MOK_TRY(mok_team_run(team, run_rank, job));
     collect(team, job);
-    return mok_team_agree(team, mok_team_prints(team) ? check_and_report(settings, team, job, passed_out) : MOK_OK);
+    return mok_team_lead(team, check_and_report, job);
 }
 
 static int run_command(void *given, mok_group_config *config, int num_names, char **names)
 {
     const struct run_settings *settings = given;
     struct mok_team team;
-    int passed = 1;
     (void)num_names;
     (void)names;
     if (settings->files.weights == NULL || settings->files.input == NULL) {
@@ -221,16 +226,17 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     if (job == NULL) {
         return mok_cli_report(&mok_command_run, mok_cli_fail(MOK_ERR_MEMORY, "no memory"));
     }
+    job->passed = 1;
     mok_status status = mok_team_open(config, settings->num_ranks, &team);
     int code = MOK_CLI_EXIT_OK;
     if (status == MOK_ERR_ARGUMENT) {
         code = mok_team_prints(&team) ? mok_cli_usage(&mok_command_run, "%s", mok_cli_sentence()) : MOK_CLI_EXIT_USAGE;
     } else {
-        status = status != MOK_OK ? status : run_job(settings, &team, job, &passed);
+        status = status != MOK_OK ? status : run_job(settings, &team, job);
         if (status != MOK_OK) {
             code = mok_team_prints(&team) ? mok_cli_report(&mok_command_run, status) : mok_cli_exit_of(status);
         } else {
-            code = passed ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_MISMATCH;
+            code = job->passed ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_MISMATCH;
         }
     }
     mok_ref_outputs_free(&job->input.problem, &job->outputs);

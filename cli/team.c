@@ -1,5 +1,5 @@
 /*
- * Ranks as threads (a hub, a barrier) or as processes (MPI). One file, so that no other part of the tool knows which of the two it is.
+ * Ranks as threads (a hub, a barrier) or as processes (processes.c). No other part of the tool knows which of the two it is.
  */
 #include "team.h"
 
@@ -8,27 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef MOK_HAVE_MPI
-#include <mpi.h>
-#endif
 #ifdef MOK_HAVE_NCCL
 #include <nccl.h>
 #endif
 
-/* ---- processes ---------------------------------------------------------------------------------------------------------- */
+#include "processes.h"
 
-#ifdef MOK_HAVE_MPI
+/* ---- processes ---------------------------------------------------------------------------------------------------------- */
 
 static mok_status make_nccl_id(struct mok_team *team)
 {
 #ifdef MOK_HAVE_NCCL
     ncclUniqueId id;
+    memset(&id, 0, sizeof id);
     int is_made = team->first_rank != 0 || ncclGetUniqueId(&id) == ncclSuccess;
-    MPI_Bcast(&is_made, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    if (!is_made) {
-        return mok_cli_fail(MOK_ERR_UNSUPPORTED, "NCCL gave no unique id");
-    }
-    MPI_Bcast(&id, (int)sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    MOK_TRY(mok_processes_agree(is_made ? MOK_OK : mok_cli_fail(MOK_ERR_UNSUPPORTED, "NCCL gave no unique id"), "start NCCL"));
+    mok_processes_share(0, &id, sizeof id, "share NCCL's id");
     memcpy(team->nccl_id, &id, sizeof id);
     return MOK_OK;
 #else
@@ -39,90 +34,22 @@ static mok_status make_nccl_id(struct mok_team *team)
 
 static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
 {
-    int is_started;
-    int level;
-    int rank;
-    int size;
-    MPI_Initialized(&is_started);
-    /* Only this thread calls MPI; the library's workers do not. */
-    if (!is_started && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
-        return mok_cli_fail(MOK_ERR_UNSUPPORTED, "MPI could not be started");
-    }
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    team->first_rank = rank; /* also when it fails: rank 0 says why */
+    /* A rank that leaves a pass late, at its own limit, is still waited for. */
+    enum { PATIENCE_MS = 8000 };
+    int32_t size = 0;
+    /* first_rank also when the rest fails: rank 0 says why */
+    MOK_TRY(mok_processes_start(team->config.peer_timeout_ms + PATIENCE_MS, &team->first_rank, &size));
     if (num_ranks != 0 && num_ranks != size) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but there are %d processes: start them with mpirun -n %" PRId64,
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but mpirun has started %" PRId32 " of them: use mpirun -n %" PRId64,
                             num_ranks, size, num_ranks);
     }
     if (size > MOK_TEAM_MAX_RANKS) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "there are %d processes: must be at most %d", size, MOK_TEAM_MAX_RANKS);
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "mpirun has started %" PRId32 " processes: must be at most %d", size, MOK_TEAM_MAX_RANKS);
     }
     team->num_ranks = size;
     team->num_here = 1;
     return team->config.peer == MOK_PEER_NCCL ? make_nccl_id(team) : MOK_OK;
 }
-
-static void close_processes(void)
-{
-    int is_ended;
-    MPI_Finalized(&is_ended);
-    if (!is_ended) {
-        MPI_Finalize();
-    }
-}
-
-static mok_status agree_processes(mok_status status)
-{
-    struct {
-        int status;
-        int rank;
-    } mine = {.status = (int)status}, worst;
-    char sentence[1024];
-    MPI_Comm_rank(MPI_COMM_WORLD, &mine.rank);
-    /* A rank that was aborted knows only that: any other failure is the cause. */
-    mine.status = status == MOK_ERR_ABORTED ? 1 : status == MOK_OK ? 0 : (int)status + 1;
-    MPI_Allreduce(&mine, &worst, 1, MPI_2INT, MPI_MAXLOC, MPI_COMM_WORLD);
-    if (worst.status == 0) {
-        return MOK_OK;
-    }
-    snprintf(sentence, sizeof sentence, "%s", mok_cli_sentence());
-    MPI_Bcast(sentence, (int)sizeof sentence, MPI_CHAR, worst.rank, MPI_COMM_WORLD);
-    return mok_cli_fail(worst.status == 1 ? MOK_ERR_ABORTED : (mok_status)(worst.status - 1), "%s", sentence);
-}
-
-static void collect_from(int32_t first_rank, int32_t rank, unsigned char *data, size_t bytes)
-{
-    enum { MAX_PIECE = 1 << 30 };
-    for (size_t at = 0; at < bytes && rank != 0; at += MAX_PIECE) {
-        int count = (int)(bytes - at < MAX_PIECE ? bytes - at : MAX_PIECE);
-        if (first_rank == rank) {
-            MPI_Send(data + at, count, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
-        } else if (first_rank == 0) {
-            MPI_Recv(data + at, count, MPI_BYTE, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        }
-    }
-}
-
-#else
-
-static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
-{
-    (void)num_ranks;
-    return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no MPI, which the %s peer needs",
-                        team->config.peer == MOK_PEER_NCCL ? "nccl" : "mpi");
-}
-
-static void close_processes(void) {}
-
-static mok_status agree_processes(mok_status status) { return status; }
-
-static void collect_from(int32_t first_rank, int32_t rank, unsigned char *data, size_t bytes)
-{
-    (void)first_rank, (void)rank, (void)data, (void)bytes;
-}
-
-#endif
 
 /* ---- both --------------------------------------------------------------------------------------------------------------- */
 
@@ -150,7 +77,7 @@ mok_status mok_team_open(const mok_group_config *config, int64_t num_ranks, stru
 void mok_team_close(struct mok_team *team)
 {
     if (team->is_processes) {
-        close_processes();
+        mok_processes_end();
     } else if (team->num_here > 0) {
         pthread_barrier_destroy(&team->barrier);
     }
@@ -165,26 +92,28 @@ const char *mok_team_peer_name(const struct mok_team *team)
 
 void mok_team_wait(struct mok_team *team)
 {
-    if (!team->is_processes) {
+    if (team->is_processes) {
+        mok_processes_meet("come to the next pass");
+    } else {
         pthread_barrier_wait(&team->barrier);
     }
-#ifdef MOK_HAVE_MPI
-    if (team->is_processes) {
-        MPI_Barrier(MPI_COMM_WORLD);
-    }
-#endif
 }
 
-mok_status mok_team_agree(const struct mok_team *team, mok_status status)
+mok_status mok_team_agree(const struct mok_team *team, mok_status status, const char *what)
 {
-    return team->is_processes ? agree_processes(status) : status;
+    return team->is_processes ? mok_processes_agree(status, what) : status;
 }
 
 void mok_team_collect(const struct mok_team *team, int32_t rank, void *data, size_t bytes)
 {
     if (team->is_processes) {
-        collect_from(team->first_rank, rank, data, bytes);
+        mok_processes_collect(rank, data, bytes);
     }
+}
+
+mok_status mok_team_lead(const struct mok_team *team, mok_status (*work)(void *context), void *context)
+{
+    return team->is_processes ? mok_processes_lead(work, context) : work(context);
 }
 
 /* ---- running ------------------------------------------------------------------------------------------------------------ */
@@ -276,5 +205,5 @@ mok_status mok_team_run(struct mok_team *team, mok_team_work work, void *context
     }
     mok_hub_destroy(hub);
     free(runners);
-    return mok_team_agree(team, status);
+    return mok_team_agree(team, status, "end their passes");
 }

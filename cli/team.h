@@ -1,6 +1,6 @@
 /*
  * The ranks that a command works with. With the threads peer all ranks are threads of this process; with the mpi and nccl peers every
- * process is one rank, started by mpirun, and rank 0 prints.
+ * process is one rank, started by mpirun, and rank 0 prints. A process that does not come ends the job of all (processes.h).
  */
 #ifndef MOK_CLI_TEAM_H
 #define MOK_CLI_TEAM_H
@@ -44,8 +44,12 @@ mok_status mok_team_run(struct mok_team *team, mok_team_work work, void *context
 /* Inside work: waits until all ranks have come. */
 void mok_team_wait(struct mok_team *team);
 
-/* Makes the failure of one process one of all: the largest status, with the sentence of its process. Threads: returns `status`. */
-mok_status mok_team_agree(const struct mok_team *team, mok_status status);
+/* Makes the failure of one process one of all: the largest status, with the sentence of its process. Threads: returns `status`.
+ * what: completes "waited for all ranks to ...". */
+mok_status mok_team_agree(const struct mok_team *team, mok_status status, const char *what);
+
+/* Runs work once, on the process that prints, for as long as it takes; all processes return its status. */
+mok_status mok_team_lead(const struct mok_team *team, mok_status (*work)(void *context), void *context);
 
 /* Piece of memory that the process of `rank` has filled, to the same place in the process of rank 0. Call on all processes, in the same
  * order. Threads: nothing to do. */

@@ -33,6 +33,9 @@ static const struct trace_settings trace_initial = {
 };
 
 struct trace_job {
+    const struct mok_team *team;
+    const char *path;
+    int is_svg;
     struct mok_ref_problem problem;
     struct mok_stage_events events[MOK_SHAPE_MAX_RANKS];
     struct mok_stage_times times[MOK_SHAPE_MAX_RANKS];
@@ -87,8 +90,8 @@ static mok_status collect(const struct mok_team *team, struct trace_job *job)
             job->events[rank].events = malloc((size_t)job->events[rank].num * sizeof(mok_event) + 1);
         }
         int is_missing = mok_team_prints(team) && job->events[rank].events == NULL;
-        MOK_TRY(
-            mok_team_agree(team, is_missing ? mok_cli_fail(MOK_ERR_MEMORY, "no memory for the events of rank %" PRId32, rank) : MOK_OK));
+        MOK_TRY(mok_team_agree(team, is_missing ? mok_cli_fail(MOK_ERR_MEMORY, "no memory for the events of rank %" PRId32, rank) : MOK_OK,
+                               "make room for events"));
         mok_team_collect(team, rank, &job->times[rank], sizeof job->times[rank]);
         mok_team_collect(team, rank, job->events[rank].events, (size_t)job->events[rank].num * sizeof(mok_event));
     }
@@ -112,8 +115,11 @@ static void set_zeros(struct mok_timeline_rank *ranks, int32_t num_ranks, int is
     }
 }
 
-static mok_status write_timeline(const struct mok_team *team, const struct trace_job *job, const char *path, int is_svg)
+static mok_status write_timeline(void *context)
 {
+    const struct trace_job *job = context;
+    const struct mok_team *team = job->team;
+    const char *path = job->path;
     struct mok_timeline_rank ranks[MOK_SHAPE_MAX_RANKS];
     int64_t num_events = 0;
     int64_t num_dropped = 0;
@@ -124,7 +130,7 @@ static mok_status write_timeline(const struct mok_team *team, const struct trace
     }
     set_zeros(ranks, team->num_ranks, strcmp(mok_seat_backend_name(&team->config), "cpu") == 0);
     FILE *out = fopen(path, "w");
-    int is_good = out != NULL && (is_svg ? mok_trace_write_svg : mok_trace_write_perfetto)(out, ranks, team->num_ranks);
+    int is_good = out != NULL && (job->is_svg ? mok_trace_write_svg : mok_trace_write_perfetto)(out, ranks, team->num_ranks);
     if (out != NULL) {
         is_good &= fclose(out) == 0;
     }
@@ -136,21 +142,24 @@ static mok_status write_timeline(const struct mok_team *team, const struct trace
     return MOK_OK;
 }
 
-static mok_status run_job(const struct trace_settings *settings, struct mok_team *team, struct trace_job *job, int is_svg)
-{
-    mok_status status = mok_shape_problem(&settings->shape, team->num_ranks, "mok trace", &job->problem);
-    MOK_TRY(mok_team_agree(team, status));
-    mok_seat_configure(&job->problem, &team->config);
-    mok_cli_progress("forward and backward");
-    MOK_TRY(mok_team_run(team, trace_rank, job));
-    MOK_TRY(collect(team, job));
-    return mok_team_agree(team, mok_team_prints(team) ? write_timeline(team, job, settings->out, is_svg) : MOK_OK);
-}
-
 /* 1 when text ends in tail. */
 static int has_ending(const char *text, const char *tail)
 {
     return strlen(text) > strlen(tail) && strcmp(text + strlen(text) - strlen(tail), tail) == 0;
+}
+
+static mok_status run_job(const struct trace_settings *settings, struct mok_team *team, struct trace_job *job)
+{
+    job->team = team;
+    job->path = settings->out;
+    job->is_svg = has_ending(settings->out, ".svg");
+    mok_status status = mok_shape_problem(&settings->shape, team->num_ranks, "mok trace", &job->problem);
+    MOK_TRY(mok_team_agree(team, status, "make their data"));
+    mok_seat_configure(&job->problem, &team->config);
+    mok_cli_progress("forward and backward");
+    MOK_TRY(mok_team_run(team, trace_rank, job));
+    MOK_TRY(collect(team, job));
+    return mok_team_lead(team, write_timeline, job);
 }
 
 static int trace_command(void *given, mok_group_config *config, int num_names, char **names)
@@ -165,7 +174,7 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     }
     mok_status status = mok_team_open(config, settings->shape.num_ranks, &team);
     if (status == MOK_OK) {
-        status = run_job(settings, &team, &job, has_ending(settings->out, ".svg"));
+        status = run_job(settings, &team, &job);
     }
     int code = mok_cli_exit_of(status);
     if (status == MOK_ERR_ARGUMENT) {

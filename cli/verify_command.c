@@ -122,7 +122,7 @@ static void agree(const struct verify_job *job, struct mok_case_result *result)
     if (status != MOK_OK) {
         status = mok_cli_fail(status, "%s", words);
     }
-    status = mok_team_agree(job->team, status);
+    status = mok_team_agree(job->team, status, "end a case");
     if (status != result->status) {
         result->status = status;
         snprintf(result->message, sizeof result->message, "%s", mok_cli_sentence());
@@ -280,7 +280,7 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     }
     config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
     mok_status status = mok_team_open(config, 0, &team);
-    status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config));
+    status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find their backend");
     if (status == MOK_OK) {
         struct verify_job job = {.settings = settings, .team = &team, .where = where};
         job.is_silent = !mok_team_prints(&team) || (settings->json != NULL && strcmp(settings->json, "-") == 0);
