@@ -10,6 +10,7 @@
 #include "bench_device.h"
 #include "bench_host.h"
 #include "commands.h"
+#include "output_file.h"
 #include "seat.h"
 
 enum { HOST_RANKS = 2 };
@@ -68,6 +69,10 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
 #endif
     MOK_TRY(mok_seat_check_backend(config));
     MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
+    if (mok_output_overwrites(settings->json, settings->routes)) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--json would overwrite the file of --routes, %s", settings->routes);
+    }
+    MOK_TRY(mok_output_check(settings->json));
     MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
 #ifdef MOK_HAVE_CUDA
     if (is_cuda) {

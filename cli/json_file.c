@@ -3,23 +3,22 @@
  */
 #include "json_file.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "output_file.h"
 
 mok_status mok_json_write(cJSON *root, const char *path)
 {
+    struct mok_output output;
     char *text = cJSON_Print(root);
-    int is_stdout = strcmp(path, "-") == 0;
     cJSON_Delete(root);
     if (text == NULL) {
         return mok_cli_fail(MOK_ERR_MEMORY, "%s: no memory for the JSON text", path);
     }
-    FILE *out = is_stdout ? stdout : fopen(path, "w");
-    int is_good = out != NULL && fprintf(out, "%s\n", text) >= 0;
-    if (out != NULL) {
-        is_good &= (is_stdout ? fflush(out) : fclose(out)) == 0;
+    mok_status status = mok_output_open(path, &output);
+    if (status == MOK_OK) {
+        status = mok_output_close(&output, fprintf(output.file, "%s\n", text) >= 0);
     }
     cJSON_free(text);
-    return is_good ? MOK_OK : mok_cli_fail(MOK_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return status;
 }

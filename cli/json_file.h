@@ -8,7 +8,7 @@
 
 #include "message.h"
 
-/* Writes root to path ("-" = standard output), ends it with a newline, and deletes root. A NULL root, or one that cannot be printed, is
+/* Writes root to path (output_file.h), ends it with a newline, and deletes root. A NULL root, or one that cannot be printed, is
  * MOK_ERR_MEMORY. */
 mok_status mok_json_write(cJSON *root, const char *path);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "output_file.h"
 #include "run_report.h"
 #include "safetensors.h"
 #include "seat.h"
@@ -195,6 +196,30 @@ static mok_status check_and_report(void *context)
     return status;
 }
 
+/* Before the work: outputs that would overwrite an input or each other are the user's mistake. */
+static mok_status check_outputs(const struct run_settings *settings)
+{
+    char config[4096];
+    MOK_TRY(mok_run_config_path(&settings->files, config, sizeof config));
+    const struct {
+        const char *name, *path;
+    } inputs[] = {{"weights", settings->files.weights}, {"input", settings->files.input}, {"config", config}},
+      outputs[] = {{"output", settings->output}, {"json", settings->json}};
+    for (int out = 0; out < 2; out++) {
+        for (int in = 0; in < 3; in++) {
+            if (mok_output_overwrites(outputs[out].path, inputs[in].path)) {
+                return mok_cli_fail(MOK_ERR_ARGUMENT, "--%s would overwrite the file of --%s, %s", outputs[out].name, inputs[in].name,
+                                    inputs[in].path);
+            }
+        }
+    }
+    if (mok_output_overwrites(settings->output, settings->json) || mok_output_overwrites(settings->json, settings->output)) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--output and --json are one file, %s", settings->json);
+    }
+    MOK_TRY(mok_output_check(settings->json));
+    return mok_output_check(settings->output);
+}
+
 static mok_status run_job(const struct run_settings *settings, struct mok_team *team, struct run_job *job)
 {
     job->settings = settings;
@@ -229,7 +254,13 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     job->passed = 1;
     mok_status status = mok_team_open(config, settings->num_ranks, &team);
     int code = MOK_CLI_EXIT_OK;
-    if (status == MOK_ERR_ARGUMENT) {
+    int is_mistake = status == MOK_ERR_ARGUMENT;
+    if (status == MOK_OK) {
+        status = mok_team_prints(&team) ? check_outputs(settings) : MOK_OK;
+        status = mok_team_agree(&team, status, "look at the outputs' places");
+        is_mistake = status == MOK_ERR_ARGUMENT;
+    }
+    if (is_mistake) {
         code = mok_team_prints(&team) ? mok_cli_usage(&mok_command_run, "%s", mok_cli_sentence()) : MOK_CLI_EXIT_USAGE;
     } else {
         status = status != MOK_OK ? status : run_job(settings, &team, job);

@@ -247,17 +247,19 @@ static mok_status find_layer(const struct mok_safetensors *file, char *layer, si
     return MOK_OK;
 }
 
-static mok_status read_config(const struct mok_run_files *files, struct mok_hf_config *config)
+mok_status mok_run_config_path(const struct mok_run_files *files, char *path, size_t size)
 {
-    if (files->config != NULL) {
-        return mok_hf_config_read(files->config, config);
-    }
     const char *slash = strrchr(files->weights, '/');
     int folder = slash == NULL ? 0 : (int)(slash - files->weights + 1);
+    int length = files->config != NULL ? snprintf(path, size, "%s", files->config)
+                                       : snprintf(path, size, "%.*sconfig.json", folder, files->weights);
+    return length < (int)size ? MOK_OK : mok_cli_fail(MOK_ERR_IO, "%s: the path is too long", files->weights);
+}
+
+static mok_status read_config(const struct mok_run_files *files, struct mok_hf_config *config)
+{
     char path[4096];
-    if (snprintf(path, sizeof path, "%.*sconfig.json", folder, files->weights) >= (int)sizeof path) {
-        return mok_cli_fail(MOK_ERR_IO, "%s: the path is too long", files->weights);
-    }
+    MOK_TRY(mok_run_config_path(files, path, sizeof path));
     return mok_hf_config_read(path, config);
 }
 

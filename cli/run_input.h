@@ -41,6 +41,9 @@ struct mok_run_input {
 mok_status mok_run_input_load(const struct mok_run_files *files, int32_t num_ranks, struct mok_run_input *input_out);
 void mok_run_input_free(struct mok_run_input *input);
 
+/* Where the model's config is read from. Errors: IO (too long). */
+mok_status mok_run_config_path(const struct mok_run_files *files, char *path, size_t size);
+
 /* Tokens of a rank: uneven on purpose, always the same; with four ranks or more, rank 1 gets none. */
 int64_t mok_run_share(int64_t num_tokens, int32_t num_ranks, int32_t rank);
 

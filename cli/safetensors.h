@@ -65,7 +65,7 @@ const struct mok_file_tensor *mok_safetensors_at(const struct mok_safetensors *f
 /* NULL when there is none of this name. */
 const struct mok_file_tensor *mok_safetensors_find(const struct mok_safetensors *file, const char *name);
 
-/* Writes num tensors (any order, names all different) to `path`, through path.partial, so that no half file is ever seen under the name.
+/* Writes num tensors (any order, names all different) to `path`, as output_file.h says: no half file is ever seen under the name.
  * about: one line for the file's metadata. */
 mok_status mok_safetensors_write(const char *path, const struct mok_file_tensor *tensors, int64_t num, const char *about);
 

@@ -2,12 +2,11 @@
  * Writer of safetensors files. In: tensors in memory. Out: a file that the reader accepts; data start at a multiple of 8 bytes.
  */
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "output_file.h"
 #include "safetensors.h"
 
 /* The header as text (malloc by cJSON), NULL when memory ran out. */
@@ -54,28 +53,15 @@ static int write_all(FILE *out, const char *header, const struct mok_file_tensor
 
 mok_status mok_safetensors_write(const char *path, const struct mok_file_tensor *tensors, int64_t num, const char *about)
 {
-    size_t room = strlen(path) + sizeof ".partial";
-    char *partial = malloc(room);
+    struct mok_output output;
     char *header = make_header(tensors, num, about);
-    if (partial == NULL || header == NULL) {
-        free(partial);
-        cJSON_free(header);
+    if (header == NULL) {
         return mok_cli_fail(MOK_ERR_MEMORY, "%s: no memory for the header of %" PRId64 " tensors", path, num);
     }
-    snprintf(partial, room, "%s.partial", path);
-    mok_status status = MOK_OK;
-    FILE *out = fopen(partial, "wb");
-    if (out == NULL) {
-        status = mok_cli_fail(MOK_ERR_IO, "%s: cannot be created: %s", partial, strerror(errno));
-    } else {
-        int is_good = write_all(out, header, tensors, num);
-        is_good &= fclose(out) == 0;
-        if (!is_good || rename(partial, path) != 0) {
-            status = mok_cli_fail(MOK_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-            remove(partial);
-        }
+    mok_status status = mok_output_open(path, &output);
+    if (status == MOK_OK) {
+        status = mok_output_close(&output, write_all(output.file, header, tensors, num));
     }
-    free(partial);
     cJSON_free(header);
     return status;
 }

@@ -1,7 +1,6 @@
 /*
  * mok trace: one forward and backward pass of a shape as a timeline, for Perfetto (.json) or as a picture (.svg).
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "output_file.h"
 #include "seat.h"
 #include "shape_settings.h"
 #include "stage_times.h"
@@ -129,14 +129,10 @@ static mok_status write_timeline(void *context)
         num_dropped += job->times[rank].num_dropped;
     }
     set_zeros(ranks, team->num_ranks, strcmp(mok_seat_backend_name(&team->config), "cpu") == 0);
-    FILE *out = fopen(path, "w");
-    int is_good = out != NULL && (job->is_svg ? mok_trace_write_svg : mok_trace_write_perfetto)(out, ranks, team->num_ranks);
-    if (out != NULL) {
-        is_good &= fclose(out) == 0;
-    }
-    if (!is_good) {
-        return mok_cli_fail(MOK_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    }
+    struct mok_output output;
+    MOK_TRY(mok_output_open(path, &output));
+    int is_good = (job->is_svg ? mok_trace_write_svg : mok_trace_write_perfetto)(output.file, ranks, team->num_ranks);
+    MOK_TRY(mok_output_close(&output, is_good));
     mok_cli_progress_end();
     printf("%s: %" PRId64 " events of %" PRId32 " ranks, %" PRId64 " dropped\n", path, num_events, team->num_ranks, num_dropped);
     return MOK_OK;
@@ -153,6 +149,7 @@ static mok_status run_job(const struct trace_settings *settings, struct mok_team
     job->team = team;
     job->path = settings->out;
     job->is_svg = has_ending(settings->out, ".svg");
+    MOK_TRY(mok_team_agree(team, mok_team_prints(team) ? mok_output_check(settings->out) : MOK_OK, "look at the output's place"));
     mok_status status = mok_shape_problem(&settings->shape, team->num_ranks, "mok trace", &job->problem);
     MOK_TRY(mok_team_agree(team, status, "make their data"));
     mok_seat_configure(&job->problem, &team->config);

@@ -11,6 +11,7 @@
 #include "case_run.h"
 #include "commands.h"
 #include "json_file.h"
+#include "output_file.h"
 #include "seat.h"
 #include "stage_times.h"
 #include "team.h"
@@ -281,6 +282,9 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
     mok_status status = mok_team_open(config, 0, &team);
     status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find their backend");
+    if (status == MOK_OK) {
+        status = mok_team_agree(&team, mok_team_prints(&team) ? mok_output_check(settings->json) : MOK_OK, "look at the output's place");
+    }
     if (status == MOK_OK) {
         struct verify_job job = {.settings = settings, .team = &team, .where = where};
         job.is_silent = !mok_team_prints(&team) || (settings->json != NULL && strcmp(settings->json, "-") == 0);

@@ -105,7 +105,7 @@ done
         run $good --input io_without_input.safetensors
     expect 3 'mok run: /no/such/folder/report.json: cannot be written: No such file or directory (MOK_ERR_IO)' \
         run $good --input "$golden/qwen3_moe/io.safetensors" --json /no/such/folder/report.json
-    expect 3 'mok run: /no/such/folder/y.safetensors.partial: cannot be created: No such file or directory (MOK_ERR_IO)' \
+    expect 3 'mok run: /no/such/folder/y.safetensors: cannot be written: No such file or directory (MOK_ERR_IO)' \
         run $good --input "$golden/qwen3_moe/io.safetensors" --output /no/such/folder/y.safetensors
 }
 
