@@ -19,7 +19,7 @@ static void print_commands(FILE *out)
     fputs("\nmok COMMAND --help lists a command's options; mok --version prints the version.\n", out);
 }
 
-int main(int argc, char **argv)
+static int run_tool(int argc, char **argv)
 {
     if (argc < 2) {
         print_commands(stderr);
@@ -41,4 +41,16 @@ int main(int argc, char **argv)
     fprintf(stderr, "mok: '%s' is no command\n", argv[1]);
     print_commands(stderr);
     return MOK_CLI_EXIT_USAGE;
+}
+
+/* What was said must have arrived: a full disk shows itself only here. */
+int main(int argc, char **argv)
+{
+    int code = run_tool(argc, argv);
+    int is_whole = fflush(stdout) == 0 && !ferror(stdout);
+    if (is_whole || code == MOK_CLI_EXIT_ERROR) {
+        return code;
+    }
+    fprintf(stderr, "mok: standard output cannot be written\n");
+    return MOK_CLI_EXIT_ERROR;
 }

@@ -88,6 +88,17 @@ run 3 --json /dev/full
 said "mok run: /dev/full: cannot be written: No space left on device (MOK_ERR_IO)"
 check "the full device is a device" [ -c /dev/full ]
 
+# Text that did not arrive is a failure.
+for command in --version --help "info" "run --help" "info --json -" "verify --list" "bench gemm" \
+    "run --weights layer.safetensors --input io.safetensors --backend cpu" "trace --backend cpu --tokens 16 --out trace.svg" \
+    "verify --backend cpu idle-rank"; do
+    got=0
+    # shellcheck disable=SC2086
+    timeout 60 "$mok" $command > /dev/full 2> err || got=$?
+    check "mok $command on a full device" [ "$got" -eq 3 ]
+    check "mok $command says so" grep -q -e 'cannot be written' err
+done
+
 # What cannot be written is named before the work.
 for option in output json; do
     run 3 --$option folder
