@@ -59,7 +59,7 @@ extern "C" {
 typedef enum mok_status {
     MOK_OK = 0,
 
-    /* 1..19: fix the call. Nothing was written or enqueued; the group stays usable. (One exception: MOK_ERR_DISAGREE in mok_fault.status.) */
+    /* 1..19: fix the call. Nothing was written or enqueued; the group stays usable (but for MOK_ERR_DISAGREE in a pass). */
     MOK_ERR_ARGUMENT = 1,  /* an argument breaks a rule; the message names argument, value and rule */
     MOK_ERR_MISMATCH = 2,  /* objects that do not belong together (layer, schedule, saved, group) */
     MOK_ERR_DISAGREE = 3,  /* the ranks of a group gave different values for something that must be the same. At creation: nothing is left
@@ -346,7 +346,7 @@ typedef struct mok_forward_args {
     const void *x;         /* [T, H] bf16, in. T is the schedule's num_tokens. NULL only when T is 0. */
     const float *w;        /* [T, K] fp32, in: router weights. Weights of routes with id -1 are not read. */
     const float *shared_w; /* [T] fp32, in: weight of the shared expert per token; NULL = 1; must be NULL without a shared expert */
-    void *y;               /* [T, H] bf16, out. May not overlap any input, nor the input memory of `saved`. */
+    void *y;               /* [T, H] bf16, out. May not overlap any input, the layer's weights, nor the input memory of `saved`. */
     mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: never used, its last backward enqueued before, or released.
                             All ranks must give the object of the same index in one pass: it names the memory that peers pull x from. */
 } mok_forward_args;
@@ -370,10 +370,11 @@ typedef struct mok_backward_args {
     const void *dy;        /* [T, H] bf16, in */
     const float *w;        /* [T, K] fp32, in: the same values as in forward */
     const float *shared_w; /* [T] fp32, in: as in forward */
-    void *dx;              /* [T, H] bf16, out. dx, dw, dshared_w may not overlap each other or an input. */
+    void *dx;              /* [T, H] bf16, out. See grads for what it may not overlap; dw, dshared_w likewise */
     float *dw;             /* [T, K] fp32, out: gradient of w; exactly 0 where id is -1 */
     float *dshared_w;      /* [T] fp32, out; NULL = not wanted; must be NULL without a shared expert */
-    mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out; gate, up, down apart */
+    mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out. No element of any output may
+                              lie on another output, an input or a weight; strided rows may lie between those of another tensor */
     mok_ffn shared_grads;  /* of the shared expert, over this rank's own tokens only: the caller sums them over ranks */
     int32_t grad_mode;     /* mok_grad_mode, for routed and shared alike */
     int32_t reserved;

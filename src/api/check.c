@@ -1,5 +1,5 @@
 /*
- * Checks of pointers, strides and matrices. See check_config.c for the group's config.
+ * Checks of pointers, strides and matrices. What may not share memory is in check_overlap.c, the group's config in check_config.c.
  */
 #include "api/check.h"
 
@@ -59,26 +59,6 @@ mok_status mok_api_check_stream(const struct mok_pass_ops *ops, mok_stream strea
     return MOK_OK;
 }
 
-static int is_overlap(const struct mok_span *a, const struct mok_span *b)
-{
-    uintptr_t a_first = (uintptr_t)a->base, b_first = (uintptr_t)b->base;
-    return a->base != NULL && b->base != NULL && a->bytes > 0 && b->bytes > 0 && a_first < b_first + (uintptr_t)b->bytes &&
-           b_first < a_first + (uintptr_t)a->bytes;
-}
-
-mok_status mok_api_check_apart(const struct mok_span *spans, int num_spans)
-{
-    for (int a = 0; a < num_spans; a++) {
-        for (int b = a + 1; b < num_spans; b++) {
-            if ((spans[a].is_output || spans[b].is_output) && is_overlap(&spans[a], &spans[b])) {
-                return mok_base_fail(MOK_ERR_ARGUMENT, "%s is %p, %" PRId64 " bytes: may not overlap %s (%p, %" PRId64 " bytes)",
-                                     spans[a].name, spans[a].base, spans[a].bytes, spans[b].name, spans[b].base, spans[b].bytes);
-            }
-        }
-    }
-    return MOK_OK;
-}
-
 /* a * b + c of non-negative numbers; 0 when it does not fit. */
 static int fits(int64_t a, int64_t b, int64_t c, int64_t *out)
 {
@@ -111,9 +91,9 @@ static mok_status check_matrices(const char *name, const char *part, const mok_m
     /* Elements from the first to behind the last one: of one expert, of the first row of all experts, of all. */
     int64_t one_expert, first_rows, elements, bytes;
     if (!fits(matrices->row_stride, rows - 1, cols, &one_expert) || !fits(expert_stride, num - 1, cols, &first_rows) ||
-        !fits(expert_stride, num - 1, one_expert, &elements) || !fits(elements, 4, 0, &bytes)) {
+        !fits(expert_stride, num - 1, one_expert, &elements) || !fits(elements, 8, 0, &bytes)) {
         return mok_base_fail(MOK_ERR_ARGUMENT,
-                             "%s.%s.row_stride is %" PRId64 " and expert_stride %" PRId64 ": the last element lies past 2^63 bytes", name,
+                             "%s.%s.row_stride is %" PRId64 " and expert_stride %" PRId64 ": the last element lies past 2^60 elements", name,
                              part, matrices->row_stride, expert_stride);
     }
     /* Experts stand one after another, or take turns row by row. */

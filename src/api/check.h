@@ -23,15 +23,25 @@ mok_status mok_api_check_optional(const char *name, const void *pointer, int64_t
 /* The CPU backend has no streams. */
 mok_status mok_api_check_stream(const struct mok_pass_ops *ops, mok_stream stream);
 
-/* What a pass reads or writes, for the overlap check. */
+/* What a pass reads or writes, for the overlap check: one piece of memory, or the rows of matrices with what lies between them left out.
+ * A piece is its only row. */
 struct mok_span {
     const char *name;
     const void *base; /* NULL = not given */
-    int64_t bytes;
+    int64_t bytes;    /* from the first to behind the last one */
     int is_output;
+    int64_t num, rows;               /* matrices; 0 = one piece */
+    int64_t expert_bytes, row_bytes; /* strides */
+    int64_t row_length;              /* bytes of a row */
 };
 
-/* No output overlaps another output or an input. */
+enum { MOK_FFN_SPANS = 3 };
+
+/* Spans of gate, up and down of a network that has passed mok_api_check_ffn. names [3]. Nothing is given where num is 0. */
+void mok_api_ffn_spans(const char *const *names, const mok_ffn *ffn, int64_t num, int64_t hidden, int64_t inter, int is_output,
+                       struct mok_span *spans_out);
+
+/* No output overlaps another output or an input: they have no byte in common. Rows of one may lie between rows of another. */
 mok_status mok_api_check_apart(const struct mok_span *spans, int num_spans);
 
 /* Gate, up and down of `num` experts of width `inter`. `name` is "config.routed", "args.grads", ... */

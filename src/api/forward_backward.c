@@ -62,10 +62,26 @@ static mok_status check_shared_weight(const mok_group *group, const char *name, 
     return mok_api_check_optional(name, pointer, num_tokens);
 }
 
+enum { LAYER_SPANS = 2 * MOK_FFN_SPANS };
+
+/* The layer's weights, which no pass may write to. */
+static void weight_spans(const mok_layer *layer, struct mok_span *spans_out)
+{
+    static const char *const routed[MOK_FFN_SPANS] = {"layer.routed.gate", "layer.routed.up", "layer.routed.down"};
+    static const char *const shared[MOK_FFN_SPANS] = {"layer.shared.gate", "layer.shared.up", "layer.shared.down"};
+    const struct mok_pass_setup *setup = &layer->group->setup;
+    const struct mok_dims *dims = &setup->dims;
+    mok_api_ffn_spans(routed, &layer->inner.routed, setup->num_local, dims->hidden, dims->inter, 0, spans_out);
+    mok_api_ffn_spans(shared, &layer->inner.shared, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 0, spans_out + MOK_FFN_SPANS);
+}
+
 /* ---- forward ------------------------------------------------------------------------------------------------------------- */
 
-static mok_status check_forward_tensors(const mok_group *group, const mok_schedule *schedule, const mok_forward_args *args)
+enum { FORWARD_TENSORS = 5, BACKWARD_TENSORS = 6 };
+
+static mok_status check_forward_tensors(const mok_layer *layer, const mok_schedule *schedule, const mok_forward_args *args)
 {
+    const mok_group *group = layer->group;
     const struct mok_dims *dims = &group->setup.dims;
     int64_t tokens = schedule->num_tokens, row_bytes = (int64_t)dims->hidden * 2;
     MOK_TRY(mok_api_check_tensor("args.x", args->x, tokens));
@@ -73,14 +89,16 @@ static mok_status check_forward_tensors(const mok_group *group, const mok_schedu
     MOK_TRY(check_shared_weight(group, "args.shared_w", args->shared_w, tokens));
     MOK_TRY(mok_api_check_tensor("args.y", args->y, tokens));
     const void *kept = args->saved == NULL ? NULL : group->ops->saved_input(args->saved->inner);
-    struct mok_span spans[] = {
-        {"args.y", args->y, tokens * row_bytes, 1},
-        {"args.w", args->w, tokens * dims->top_k * 4, 0},
-        {"args.shared_w", args->shared_w, tokens * 4, 0},
+    struct mok_span spans[FORWARD_TENSORS + LAYER_SPANS] = {
+        {.name = "args.y", .base = args->y, .bytes = tokens * row_bytes, .is_output = 1},
+        {.name = "args.w", .base = args->w, .bytes = tokens * dims->top_k * 4},
+        {.name = "args.shared_w", .base = args->shared_w, .bytes = tokens * 4},
         /* x is copied to the saved object, unless it is that very memory. */
-        {"the input of args.saved", kept, tokens > 0 ? dims->max_tokens * row_bytes : 0, args->x != kept},
-        {"args.x", args->x, tokens * row_bytes, 0},
+        {.name = "the input of args.saved", .base = kept, .bytes = tokens > 0 ? dims->max_tokens * row_bytes : 0,
+         .is_output = args->x != kept},
+        {.name = "args.x", .base = args->x, .bytes = tokens * row_bytes},
     };
+    weight_spans(layer, spans + FORWARD_TENSORS);
     return mok_api_check_apart(spans, sizeof spans / sizeof spans[0]);
 }
 
@@ -101,7 +119,7 @@ static mok_status forward_locked(mok_layer *layer, mok_schedule *schedule, const
     mok_group *group = layer->group;
     mok_saved *saved = args->saved;
     MOK_TRY(check_ready(group, schedule, stream));
-    MOK_TRY(check_forward_tensors(group, schedule, args));
+    MOK_TRY(check_forward_tensors(layer, schedule, args));
     MOK_TRY(check_free(saved));
     struct mok_pass_forward pass = {
         .layer = &layer->inner,
@@ -136,25 +154,40 @@ mok_status mok_forward(mok_layer *layer, mok_schedule *schedule, const mok_forwa
 
 /* ---- backward ------------------------------------------------------------------------------------------------------------ */
 
-static mok_status check_backward_tensors(const mok_group *group, const mok_schedule *schedule, const mok_backward_args *args)
+/* Everything that the pass writes is apart from all else. The gradients have passed their checks. */
+static mok_status check_backward_apart(const mok_layer *layer, int64_t tokens, const mok_backward_args *args)
 {
+    static const char *const routed[MOK_FFN_SPANS] = {"args.grads.gate", "args.grads.up", "args.grads.down"};
+    static const char *const shared[MOK_FFN_SPANS] = {"args.shared_grads.gate", "args.shared_grads.up", "args.shared_grads.down"};
+    const struct mok_pass_setup *setup = &layer->group->setup;
+    const struct mok_dims *dims = &setup->dims;
+    int64_t row_bytes = (int64_t)dims->hidden * 2;
+    struct mok_span spans[BACKWARD_TENSORS + 2 * LAYER_SPANS] = {
+        {.name = "args.dx", .base = args->dx, .bytes = tokens * row_bytes, .is_output = 1},
+        {.name = "args.dw", .base = args->dw, .bytes = tokens * dims->top_k * 4, .is_output = 1},
+        {.name = "args.dshared_w", .base = args->dshared_w, .bytes = tokens * 4, .is_output = 1},
+        {.name = "args.dy", .base = args->dy, .bytes = tokens * row_bytes},
+        {.name = "args.w", .base = args->w, .bytes = tokens * dims->top_k * 4},
+        {.name = "args.shared_w", .base = args->shared_w, .bytes = tokens * 4},
+    };
+    struct mok_span *grads = spans + BACKWARD_TENSORS;
+    mok_api_ffn_spans(routed, &args->grads, setup->num_local, dims->hidden, dims->inter, 1, grads);
+    mok_api_ffn_spans(shared, &args->shared_grads, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 1, grads + MOK_FFN_SPANS);
+    weight_spans(layer, grads + LAYER_SPANS);
+    return mok_api_check_apart(spans, sizeof spans / sizeof spans[0]);
+}
+
+static mok_status check_backward_tensors(const mok_layer *layer, const mok_schedule *schedule, const mok_backward_args *args)
+{
+    const mok_group *group = layer->group;
     const struct mok_dims *dims = &group->setup.dims;
-    int64_t tokens = schedule->num_tokens, row_bytes = (int64_t)dims->hidden * 2;
+    int64_t tokens = schedule->num_tokens;
     MOK_TRY(mok_api_check_tensor("args.dy", args->dy, tokens));
     MOK_TRY(mok_api_check_tensor("args.w", args->w, tokens));
     MOK_TRY(check_shared_weight(group, "args.shared_w", args->shared_w, tokens));
     MOK_TRY(mok_api_check_tensor("args.dx", args->dx, tokens));
     MOK_TRY(mok_api_check_tensor("args.dw", args->dw, tokens));
     MOK_TRY(check_shared_weight(group, "args.dshared_w", args->dshared_w, tokens));
-    struct mok_span spans[] = {
-        {"args.dx", args->dx, tokens * row_bytes, 1},
-        {"args.dw", args->dw, tokens * dims->top_k * 4, 1},
-        {"args.dshared_w", args->dshared_w, tokens * 4, 1},
-        {"args.dy", args->dy, tokens * row_bytes, 0},
-        {"args.w", args->w, tokens * dims->top_k * 4, 0},
-        {"args.shared_w", args->shared_w, tokens * 4, 0},
-    };
-    MOK_TRY(mok_api_check_apart(spans, sizeof spans / sizeof spans[0]));
     MOK_TRY(mok_api_check_ffn("args.grads", &args->grads, group->setup.num_local, dims->hidden, dims->inter, 1));
     MOK_TRY(mok_api_check_ffn("args.shared_grads", &args->shared_grads, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 1));
     if (args->grad_mode != MOK_GRAD_OVERWRITE && args->grad_mode != MOK_GRAD_ADD) {
@@ -164,7 +197,7 @@ static mok_status check_backward_tensors(const mok_group *group, const mok_sched
     if (args->reserved != 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "args.reserved is %" PRId32 ": must be 0", args->reserved);
     }
-    return MOK_OK;
+    return check_backward_apart(layer, tokens, args);
 }
 
 /* The saved object holds a forward pass of this layer and this build of the schedule. */
@@ -190,7 +223,7 @@ static mok_status backward_locked(mok_layer *layer, mok_schedule *schedule, cons
 {
     mok_group *group = layer->group;
     MOK_TRY(check_ready(group, schedule, stream));
-    MOK_TRY(check_backward_tensors(group, schedule, args));
+    MOK_TRY(check_backward_tensors(layer, schedule, args));
     MOK_TRY(check_filled(layer, schedule, args->saved));
     struct mok_pass_backward pass = {
         .layer = &layer->inner,

@@ -31,7 +31,8 @@ static void describe_disagreement(const mok_fault *fault, char *text, size_t siz
     char here[96], there[96];
     describe_entry((uint64_t)fault->expected, here, sizeof here);
     describe_entry((uint64_t)fault->seen, there, sizeof there);
-    snprintf(text, size, "rank %" PRId32 ": the group is dead (MOK_ERR_DISAGREE), destroy it: this rank runs %s of a schedule, rank %" PRId64
+    snprintf(text, size,
+             "rank %" PRId32 ": the group is dead (MOK_ERR_DISAGREE), destroy it: this rank runs %s of a schedule, rank %" PRId64
              " runs %s: pass, saved object and schedule must be the same on all ranks",
              fault->rank, here, fault->index, there);
 }

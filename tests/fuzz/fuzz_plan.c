@@ -72,7 +72,8 @@ static void check_region(const struct mok_dims *dims, int32_t num_saved)
     int64_t routes = dims->max_tokens * dims->top_k, row_bytes = (int64_t)dims->hidden * 2, words = (int64_t)dims->num_ranks * 4;
     const int64_t parts[][2] = {
         {region.board, (int64_t)dims->num_ranks * MOK_BOARD_BYTES}, {region.sched, words}, {region.entry, words}, {region.exit, words},
-        {region.left, words}, {region.entry_tag, words * 2}, {region.abort, 4}, {region.offset[0], ((int64_t)dims->num_experts + 2) * 4}, {region.list[0], routes * 4},
+        {region.left, words}, {region.entry_tag, words * 2}, {region.abort, 4},
+        {region.offset[0], ((int64_t)dims->num_experts + 2) * 4}, {region.list[0], routes * 4},
         {region.offset[1], ((int64_t)dims->num_experts + 2) * 4}, {region.list[1], routes * 4}, {region.rows, dims->max_tokens * row_bytes},
         {region.w, routes * 4}, {region.slots, routes * row_bytes}, {region.slot_dw, routes * 4},
         {region.saved_x, num_saved * region.saved_x_stride},

@@ -291,7 +291,7 @@ static void test_memory(void **state)
     ROW(expert_stride_odd, "config.routed.gate.expert_stride is 516", "multiple of 8", config->routed.gate.expert_stride = 516)           \
     ROW(expert_stride_small, "config.routed.gate.expert_stride is 480", "experts overlap", config->routed.gate.expert_stride = 480)       \
     ROW(expert_stride_zero, "config.routed.gate.expert_stride is 0", "at least 32", config->routed.gate.expert_stride = 0)                \
-    ROW(stride_huge, "config.routed.gate.row_stride is 1152921504606846976", "2^63", config->routed.gate.row_stride = (int64_t)1 << 60)   \
+    ROW(stride_huge, "config.routed.gate.row_stride is 1152921504606846976", "2^60", config->routed.gate.row_stride = (int64_t)1 << 60)   \
     ROW(limit_zero, "config.activation.limit is 0", "above 0", config->activation.limit = 0)                                              \
     ROW(limit_negative, "config.activation.limit is -1", "above 0", config->activation.limit = -1)                                        \
     ROW(limit_nan, "config.activation.limit is ", "above 0", config->activation.limit = NAN)                                              \
