@@ -30,12 +30,14 @@ static const float sigmoid_floor = 1e-20f;
 
 void mok_router_config_init(mok_router_config *config_out)
 {
-    *config_out = (mok_router_config){.struct_size = sizeof *config_out,
-                                      .score = MOK_SCORE_SOFTMAX,
-                                      .num_groups = 1,
-                                      .keep_groups = 1,
-                                      .normalize = 1,
-                                      .scale = 1.0f};
+    if (config_out != NULL) {
+        *config_out = (mok_router_config){.struct_size = sizeof *config_out,
+                                          .score = MOK_SCORE_SOFTMAX,
+                                          .num_groups = 1,
+                                          .keep_groups = 1,
+                                          .normalize = 1,
+                                          .scale = 1.0f};
+    }
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------------- */
