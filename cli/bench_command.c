@@ -18,7 +18,7 @@ enum { HOST_RANKS = 2 };
 static const struct mok_cli_option bench_options[] = {
     {"shape", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, shape_name), "NAME",
      "Sizes by name: qwen3-30b, mixtral-8x7b, tiny-real; kimi-k2, glm-5.2, qwen3.5, deepseek-v4-pro, each also with -slice.", 0, 0},
-    MOK_SHAPE_OPTIONS(struct mok_bench_settings),
+    MOK_SHAPE_OPTIONS(struct mok_bench_settings, MOK_SHAPE_MAX_RANKS),
     {"skew", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, skew_word), "KIND",
      "Which experts tokens choose: balanced, zipf (1/rank), hot (expert 0 always) or real (a trained model's).", 0, 0},
     {"routes", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, routes), "FILE", "Safetensors file with the routes of --skew real.", 0,

@@ -30,7 +30,11 @@ static void print_help(const struct mok_cli_command *command)
     print_usage_line(stdout, command);
     printf("\n%s\n\noptions\n", command->about);
     for (int idx = 0; idx < command->num_options; idx++) {
-        print_option(command->options[idx].name, command->options[idx].value, command->options[idx].help);
+        const struct mok_cli_option *option = &command->options[idx];
+        print_option(option->name, option->value, option->help);
+        if (option->kind == MOK_CLI_COUNT) {
+            printf(" [%" PRId64 " to %" PRId64 "]", option->least, option->most);
+        }
         putchar('\n');
     }
     print_option("help", NULL, "Print this help.");

@@ -16,7 +16,7 @@ struct info_settings {
 };
 
 static const struct mok_cli_option info_options[] = {
-    MOK_SHAPE_OPTIONS(struct info_settings),
+    MOK_SHAPE_OPTIONS(struct info_settings, MOK_SHAPE_MAX_COUNTED_RANKS),
     {"json", MOK_CLI_TEXT, offsetof(struct info_settings, json), "FILE",
      "Write the same as JSON; - is standard output, without the text.", 0, 0},
 };

@@ -7,7 +7,8 @@
 #include "command_line.h"
 #include "ref/problem.h"
 
-enum { MOK_SHAPE_MAX_RANKS = 8 };
+/* Ranks of one process that makes all data itself; a shape that is only counted may have as many as the library takes. */
+enum { MOK_SHAPE_MAX_RANKS = 8, MOK_SHAPE_MAX_COUNTED_RANKS = 1024 };
 
 struct mok_shape_settings {
     int64_t experts;
@@ -21,16 +22,16 @@ struct mok_shape_settings {
 };
 
 /* Entries of a command's options table; `type` is its settings, which hold a mok_shape_settings named shape. */
-#define MOK_SHAPE_OPTIONS(type)                                                                                                      \
+#define MOK_SHAPE_OPTIONS(type, most_ranks)                                                                                          \
     {"experts", MOK_CLI_COUNT, offsetof(type, shape.experts), "N", "Experts over all ranks.", 1, 1 << 20},                           \
         {"top-k", MOK_CLI_COUNT, offsetof(type, shape.top_k), "N", "Experts of a token.", 1, 64},                                    \
-        {"hidden", MOK_CLI_COUNT, offsetof(type, shape.hidden), "N", "Width of a token, a multiple of 8.", 1, 1 << 24},              \
-        {"intermediate", MOK_CLI_COUNT, offsetof(type, shape.inter), "N", "Width of an expert, a multiple of 8.", 1, 1 << 24},       \
+        {"hidden", MOK_CLI_COUNT, offsetof(type, shape.hidden), "N", "Width of a token, a multiple of 8.", 1, 1 << 20},              \
+        {"intermediate", MOK_CLI_COUNT, offsetof(type, shape.inter), "N", "Width of an expert, a multiple of 8.", 1, 1 << 20},       \
         {"shared", MOK_CLI_COUNT, offsetof(type, shape.shared_inter), "N", "Width of the shared expert, a multiple of 8; 0 = none.", \
-         0,        1 << 24},                                                                                                         \
+         0,        1 << 20},                                                                                                         \
         {"tokens", MOK_CLI_COUNT, offsetof(type, shape.tokens), "N", "Tokens of each rank.", 1, INT32_MAX},                          \
     {                                                                                                                                \
-        "ranks", MOK_CLI_COUNT, offsetof(type, shape.num_ranks), "N", "Ranks of the group.", 1, MOK_SHAPE_MAX_RANKS                  \
+        "ranks", MOK_CLI_COUNT, offsetof(type, shape.num_ranks), "N", "Ranks of the group.", 1, most_ranks                           \
     }
 
 /* Random normal data; every token has top_k different experts, all equally likely, or as a trained router spreads them (is_skewed).

@@ -23,7 +23,7 @@ struct trace_settings {
 static const struct mok_cli_option trace_options[] = {
     {"out", MOK_CLI_TEXT, offsetof(struct trace_settings, out), "FILE", "Where to write: a name that ends in .json or .svg (required).",
      0, 0},
-    MOK_SHAPE_OPTIONS(struct trace_settings),
+    MOK_SHAPE_OPTIONS(struct trace_settings, MOK_SHAPE_MAX_RANKS),
     {"skewed", MOK_CLI_FLAG, offsetof(struct trace_settings, shape.is_skewed), NULL,
      "Spread tokens over experts as a trained router does.", 0, 0},
 };

@@ -29,6 +29,9 @@ check "info total" grep -q -e '^  total  *[1-9][0-9]* bytes' info
 kept() { awk '$1 == "kept" { print $4 }' "$1"; }
 check "keep-rows reaches the library" [ "$(kept info0)" -lt "$(kept info)" ]
 
+"$mok" info --experts 2048 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 1024 > info1024
+check "info counts as many ranks as the library takes" grep -q -e '^  total  *[1-9][0-9]* bytes' info1024
+
 # shellcheck disable=SC2086
 "$mok" bench --backend cpu $shape --repeat 3 --json bench.json > bench
 check "bench forward" grep -q -e '^forward ' bench
