@@ -120,5 +120,6 @@ const struct mok_cli_command mok_command_bench = {
     .num_options = sizeof bench_options / sizeof bench_options[0],
     .settings_bytes = sizeof(struct mok_bench_settings),
     .initial = &bench_initial,
+    .makes_ranks = 1,
     .run = bench_command,
 };

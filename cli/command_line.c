@@ -44,6 +44,9 @@ static void print_help(const struct mok_cli_command *command)
         print_option(option->name, option->value, option->help);
         printf(" [%s, default %s]\n", option->env, option->initial);
     }
+    if (command->makes_ranks) {
+        printf("\nUnder mpirun --peer must be given: without it every process would do the whole job for itself.\n");
+    }
     printf("\nexit codes: 0 ok, 1 a result is wrong, 2 usage, 3 error, 77 not available here\n");
 }
 
@@ -141,9 +144,30 @@ static int find_option(const struct mok_cli_command *command, const char *argume
     return 0;
 }
 
+/* Number of processes that a launcher has started this one with, 1 without a launcher; the own number in *rank_out. */
+static long find_launched(long *rank_out)
+{
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}};
+    *rank_out = 0;
+    for (int idx = 0; idx < 2; idx++) {
+        const char *size = getenv(names[idx][0]);
+        const char *rank = getenv(names[idx][1]);
+        if (size != NULL && strtol(size, NULL, 10) > 1) {
+            *rank_out = rank == NULL ? 0 : strtol(rank, NULL, 10);
+            return strtol(size, NULL, 10);
+        }
+    }
+    return 1;
+}
+
+struct parsed {
+    int num_names; /* positional arguments */
+    int has_peer;  /* --peer was given */
+};
+
 /* Positional arguments are moved to the front of argv. */
 static mok_status parse(const struct mok_cli_command *command, int argc, char **argv, void *settings, mok_group_config *config,
-                        int *num_names_out)
+                        struct parsed *parsed)
 {
     int num_names = 0;
     int is_ended = 0;
@@ -163,6 +187,7 @@ static mok_status parse(const struct mok_cli_command *command, int argc, char **
         if (!find_option(command, argv[at], &found)) {
             return mok_cli_fail(MOK_ERR_ARGUMENT, "option '%s' is not known", argv[at]);
         }
+        parsed->has_peer |= found.group != NULL && strcmp(found.group, "peer") == 0;
         int takes_value = found.own == NULL || found.own->kind != MOK_CLI_FLAG;
         if (takes_value && found.value == NULL) {
             if (at + 1 == argc) {
@@ -173,8 +198,22 @@ static mok_status parse(const struct mok_cli_command *command, int argc, char **
         MOK_TRY(found.own != NULL ? set_own(found.own, found.value, settings)
                                   : mok_cli_check(mok_option_set(config, found.group, found.value)));
     }
-    *num_names_out = num_names;
+    parsed->num_names = num_names;
     return MOK_OK;
+}
+
+/* 1 when a launcher has started several processes and nobody said that each of them is a rank; says so once. */
+static int is_peer_missing(const struct mok_cli_command *command, const struct parsed *parsed)
+{
+    long rank;
+    long num = find_launched(&rank);
+    if (!command->makes_ranks || parsed->has_peer || getenv("MOK_PEER") != NULL || num <= 1) {
+        return 0;
+    }
+    if (rank == 0) {
+        mok_cli_usage(command, "mpirun has started %ld processes, but --peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank", num);
+    }
+    return 1;
 }
 
 int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **argv)
@@ -186,7 +225,7 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
         }
     }
     mok_group_config config;
-    int num_names = 0;
+    struct parsed parsed = {.num_names = 0};
     void *settings = malloc(command->settings_bytes);
     if (settings == NULL) {
         return mok_cli_report(command, mok_cli_fail(MOK_ERR_MEMORY, "no memory for the settings"));
@@ -194,9 +233,14 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
     memcpy(settings, command->initial, command->settings_bytes);
     mok_status status = mok_cli_check(mok_group_config_init(&config));
     if (status == MOK_OK) {
-        status = parse(command, argc, argv, settings, &config, &num_names);
+        status = parse(command, argc, argv, settings, &config, &parsed);
     }
-    int code = status == MOK_OK ? command->run(settings, &config, num_names, argv) : mok_cli_usage(command, "%s", mok_cli_sentence());
+    int code = MOK_CLI_EXIT_USAGE;
+    if (status != MOK_OK) {
+        mok_cli_usage(command, "%s", mok_cli_sentence());
+    } else if (!is_peer_missing(command, &parsed)) {
+        code = command->run(settings, &config, parsed.num_names, argv);
+    }
     free(settings);
     return code;
 }

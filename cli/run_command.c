@@ -288,5 +288,6 @@ const struct mok_cli_command mok_command_run = {
     .num_options = sizeof run_options / sizeof run_options[0],
     .settings_bytes = sizeof(struct run_settings),
     .initial = &run_initial,
+    .makes_ranks = 1,
     .run = run_command,
 };

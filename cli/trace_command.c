@@ -197,5 +197,6 @@ const struct mok_cli_command mok_command_trace = {
     .num_options = sizeof trace_options / sizeof trace_options[0],
     .settings_bytes = sizeof(struct trace_settings),
     .initial = &trace_initial,
+    .makes_ranks = 1,
     .run = trace_command,
 };

@@ -311,5 +311,6 @@ const struct mok_cli_command mok_command_verify = {
     .num_options = sizeof verify_options / sizeof verify_options[0],
     .settings_bytes = sizeof(struct verify_settings),
     .initial = &verify_initial,
+    .makes_ranks = 1,
     .run = verify_command,
 };

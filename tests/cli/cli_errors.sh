@@ -58,6 +58,24 @@ export MOK_MINIBATCH
 expect 2 "mok info: MOK_MINIBATCH is 'many': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" info
 unset MOK_MINIBATCH
 
+# Started by mpirun without --peer: every process would do the whole job. Process 0 says so.
+for launcher in OMPI_COMM_WORLD PMI; do
+    peer="--peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank"
+    eval "export ${launcher}_SIZE=4 ${launcher}_RANK=0"
+    expect 2 "mok run: mpirun has started 4 processes, but $peer" run --weights f --input f
+    expect 2 "mok verify: mpirun has started 4 processes, but $peer" verify --backend cpu
+    expect 2 "mok bench: mpirun has started 4 processes, but $peer" bench --backend cpu
+    expect 2 "mok trace: mpirun has started 4 processes, but $peer" trace --out f.svg
+    eval "export ${launcher}_RANK=3"
+    expect 2 "" run --weights f --input f
+    MOK_PEER=threads
+    export MOK_PEER
+    expect 2 "mok run: --input is required" run --weights f
+    unset MOK_PEER
+    expect 2 "mok run: --input is required" run --weights f --peer=threads
+    unset "${launcher}_SIZE" "${launcher}_RANK"
+done
+
 # Containers: 3.
 for name in no_such text empty truncated overlap negative huge twice; do
     case $name in
