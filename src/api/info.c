@@ -15,6 +15,7 @@
 #endif
 
 #include "api/check.h"
+#include "base/log.h"
 #include "base/status.h"
 
 int mok_version(void) { return MOK_VERSION; }
@@ -35,9 +36,18 @@ mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t ran
     return MOK_OK;
 }
 
-static mok_status probe_backend(mok_backend backend)
+/* Whoever asks what there is gets the reason as an answer; the log is for failures. */
+static mok_status probe_quietly(mok_status (*probe)(int32_t), int32_t kind)
 {
-    switch (backend) {
+    mok_base_log_pause();
+    mok_status status = probe(kind);
+    mok_base_log_resume();
+    return status;
+}
+
+static mok_status probe_backend(int32_t backend)
+{
+    switch ((mok_backend)backend) {
     case MOK_BACKEND_AUTO:
     case MOK_BACKEND_CPU:
 #ifdef MOK_HAVE_CPU
@@ -52,12 +62,12 @@ static mok_status probe_backend(mok_backend backend)
         return mok_base_fail(MOK_ERR_NOT_BUILT, "this build of the library has no CUDA backend");
 #endif
     }
-    return mok_base_fail(MOK_ERR_ARGUMENT, "backend is %d: must be a mok_backend", (int)backend);
+    return mok_base_fail(MOK_ERR_ARGUMENT, "backend is %d: must be a mok_backend", backend);
 }
 
-int mok_backend_available(mok_backend backend) { return probe_backend(backend) == MOK_OK; }
+int mok_backend_available(mok_backend backend) { return probe_quietly(probe_backend, (int32_t)backend) == MOK_OK; }
 
-int mok_peer_available(mok_peer_kind peer) { return mok_peer_probe((int32_t)peer) == MOK_OK; }
+int mok_peer_available(mok_peer_kind peer) { return probe_quietly(mok_peer_probe, (int32_t)peer) == MOK_OK; }
 
 /* ---- build info ---------------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +87,7 @@ __attribute__((format(printf, 1, 2))) static void add_line(const char *format, .
 
 static void add_backend(const char *name, mok_backend backend)
 {
-    mok_status status = probe_backend(backend);
+    mok_status status = probe_quietly(probe_backend, (int32_t)backend);
     add_line("backend %s: %s%s%s\n", name, status == MOK_OK ? "usable" : mok_status_name(status), status == MOK_OK ? "" : ", ",
              status == MOK_OK ? "" : mok_last_error());
 }
@@ -103,7 +113,7 @@ static void make_info(void)
     add_backend("cpu", MOK_BACKEND_CPU);
     add_backend("cuda", MOK_BACKEND_CUDA);
     for (int kind = 0; kind < (int)(sizeof peers / sizeof peers[0]); kind++) {
-        mok_status status = mok_peer_probe(kind);
+        mok_status status = probe_quietly(mok_peer_probe, kind);
         add_line("peer %s: %s%s%s\n", peers[kind], status == MOK_OK ? "usable" : mok_status_name(status), status == MOK_OK ? "" : ", ",
                  status == MOK_OK ? "" : mok_last_error());
     }

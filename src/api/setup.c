@@ -6,12 +6,24 @@
 #include <string.h>
 
 #include "api/check.h"
+#include "base/log.h"
 #include "base/status.h"
+
+#ifdef MOK_HAVE_CUDA
+/* AUTO asks; that there is no GPU is an answer, not a failure. */
+static int is_cuda_usable(void)
+{
+    mok_base_log_pause();
+    int is_usable = mok_pass_cuda.probe() == MOK_OK;
+    mok_base_log_resume();
+    return is_usable;
+}
+#endif
 
 mok_status mok_api_find_backend(int32_t backend, const struct mok_pass_ops **ops_out)
 {
 #ifdef MOK_HAVE_CUDA
-    if (backend == MOK_BACKEND_CUDA || (backend == MOK_BACKEND_AUTO && mok_pass_cuda.probe() == MOK_OK)) {
+    if (backend == MOK_BACKEND_CUDA || (backend == MOK_BACKEND_AUTO && is_cuda_usable())) {
         *ops_out = &mok_pass_cuda;
         return MOK_OK;
     }

@@ -12,4 +12,8 @@ int mok_base_log_wants(enum mok_log_level level);
 /* One line, "mok: " in front and a line end behind it. Does nothing when the level is not wanted. */
 void mok_base_log(enum mok_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Between the two this thread logs nothing: for a question whose answer may be no, which is not a failure. They may be nested. */
+void mok_base_log_pause(void);
+void mok_base_log_resume(void);
+
 #endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -300,6 +301,61 @@ static void test_abort(void **state)
     free_tensors(&bed);
 }
 
+/* What MOK_LOG=1 prints while `body` runs, as text; the caller frees it. */
+static char *logged(void (*body)(void))
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stderr);
+    int before = dup(STDERR_FILENO);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+    setenv("MOK_LOG", "1", 1);
+    body();
+    unsetenv("MOK_LOG");
+    fflush(stderr);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    char *text = calloc(1, 4096);
+    rewind(file);
+    (void)!fread(text, 1, 4095, file);
+    fclose(file);
+    return text;
+}
+
+/* Everything that asks what this machine has, and a group that decides for itself. */
+static void ask_and_decide(void)
+{
+    struct rank_bed bed;
+    mok_memory memory = {.struct_size = sizeof memory};
+    configure(&bed, NULL, 0, 1);
+    bed.config.backend = MOK_BACKEND_AUTO;
+    bed.config.comm_workers = bed.config.compute_workers = 0;
+    for (int kind = MOK_BACKEND_AUTO; kind <= MOK_BACKEND_CUDA; kind++) {
+        (void)mok_backend_available((mok_backend)kind);
+    }
+    for (int kind = MOK_PEER_THREADS; kind <= MOK_PEER_EXTERNAL; kind++) {
+        (void)mok_peer_available((mok_peer_kind)kind);
+    }
+    assert_non_null(mok_build_info());
+    assert_int_equal(mok_group_memory(&bed.config, &memory), MOK_OK);
+    assert_int_equal(start(&bed), MOK_OK);
+    assert_int_equal(stop(&bed), MOK_OK);
+    free_tensors(&bed);
+}
+
+static void fail_once(void) { assert_int_equal(mok_group_wait(NULL, NULL, 0), MOK_ERR_ARGUMENT); }
+
+/* MOK_LOG=1 is for failures: that something is not there, asked about or passed over by AUTO, is none. */
+static void test_log_is_for_failures(void **state)
+{
+    (void)state;
+    char *asked = logged(ask_and_decide), *failed = logged(fail_once);
+    assert_string_equal(asked, "");
+    assert_string_equal(failed, "mok: MOK_ERR_ARGUMENT: group is NULL: must be given\n");
+    free(asked);
+    free(failed);
+}
+
 /* What was announced is what is there, and it grows with what it should grow with. */
 static void test_memory(void **state)
 {
@@ -523,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_schedule_goes_while_work_is_queued),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_log_is_for_failures),
         cmocka_unit_test_setup_teardown(test_without_tokens, make_hub, drop_hub),
         cmocka_unit_test_setup_teardown(test_absent_peer, make_hub, drop_hub),
         cmocka_unit_test_setup_teardown(test_ranks_that_disagree, make_hub, drop_hub),
