@@ -263,6 +263,7 @@ struct mok_pass_group {
 
     struct mok_trace *trace; /* NULL = off */
     int64_t delay_us;        /* test hook: longest random delay before a step or task; 0 = off */
+    int32_t is_stuck;        /* test hook: communication workers make no step */
 };
 
 /* Starts the workers. On failure none is left. */
@@ -410,6 +411,10 @@ void mok_cpu_delay(struct mok_cpu_worker *worker);
 void mok_cpu_read_delay(struct mok_pass_group *group);
 /* Before the first call on the group. MOK_TEST_DELAY_US in the environment does the same at creation. */
 void mok_cpu_set_delay(struct mok_pass_group *group, int64_t max_us);
+/* Before the first call on the group: its communication workers enter passes, then stand still until the group is dead. */
+void mok_cpu_set_stuck(struct mok_pass_group *group);
+/* Where they do. */
+void mok_cpu_stand_still(const struct mok_cpu_worker *worker);
 /* Fills the ring, own slots, published rows, scratch, and every saved object that is free with a byte. Only while nothing is queued. */
 void mok_cpu_poison(struct mok_pass_group *group, int byte);
 

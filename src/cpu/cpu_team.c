@@ -206,6 +206,7 @@ static int push_minibatch(struct mok_cpu_worker *worker, const struct mok_cpu_jo
 static int walk_steps(struct mok_cpu_worker *worker, const struct mok_cpu_job *job)
 {
     struct mok_pass_group *group = worker->group;
+    mok_cpu_stand_still(worker);
     for (int64_t idx = 0;; idx++) {
         struct mok_step step = mok_walk_step(&group->pass.walk, idx);
         if (step.kind == MOK_STEP_NONE) {

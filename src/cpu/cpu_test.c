@@ -1,6 +1,6 @@
 /*
- * Hooks for tests: random delays that stir the order in which workers meet, and poison that shows what is read without having been written.
- * Both are off by default.
+ * Hooks for tests: random delays that stir the order in which workers meet, a standstill that lasts until it is noticed, and poison that
+ * shows what is read without having been written. All are off by default.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +31,15 @@ void mok_cpu_delay(struct mok_cpu_worker *worker)
     int64_t delay_ns = (int64_t)(draw / 2 % ((uint64_t)longest * 1000 + 1));
     struct timespec pause = {delay_ns / 1000000000, delay_ns % 1000000000};
     nanosleep(&pause, NULL);
+}
+
+void mok_cpu_set_stuck(struct mok_pass_group *group) { group->is_stuck = 1; }
+
+void mok_cpu_stand_still(const struct mok_cpu_worker *worker)
+{
+    while (worker->group->is_stuck && !mok_cpu_is_aborted(worker->group)) {
+        mok_cpu_relax(1000);
+    }
 }
 
 void mok_cpu_poison(struct mok_pass_group *group, int byte)

@@ -209,19 +209,18 @@ static void missing_rank_is_named_at_sched(void **state)
 
 /* ---- standstill -------------------------------------------------------------------------------------------------------------- */
 
-static void make_a_slow_pass(struct world *world, struct cpu_rank *rank)
+static void make_a_stuck_pass(struct world *world, struct cpu_rank *rank)
 {
+    mok_cpu_set_stuck(rank->group);
     world->called[rank->rank] = build(rank);
     world->called[rank->rank] = run_forward(rank);
 }
 
-/* Delays of up to 1.5 s before steps and tasks (half of them without) stand against a local limit of 100 ms. */
+/* No row is pulled on any rank, for as long as the group lives: its computation workers wait for rows that never come. */
 static void standstill_ends_at_the_local_limit(void **state)
 {
     (void)state;
-    struct cpu_run run = quick_run;
-    run.delay_us = 1500000;
-    struct world *world = run_world(&run, 60000, 100, make_a_slow_pass);
+    struct world *world = run_world(&quick_run, 60000, 100, make_a_stuck_pass);
     int num_expired = 0;
     for (int32_t r = 0; r < RANKS; r++) {
         const mok_fault *fault = &world->states[r].fault;
@@ -229,7 +228,7 @@ static void standstill_ends_at_the_local_limit(void **state)
         assert_true(fault->status == MOK_ERR_TIMEOUT || fault->status == MOK_ERR_ABORTED);
         if (fault->status == MOK_ERR_TIMEOUT) {
             num_expired++;
-            assert_true(fault->site == MOK_SITE_TEAM || fault->site >= MOK_SITE_COUNTER);
+            assert_true(fault->site >= MOK_SITE_COUNTER); /* rows pulled, or on a busy machine a shared task before them */
         }
     }
     assert_true(num_expired > 0);
