@@ -72,6 +72,8 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     if (mok_output_overwrites(settings->json, settings->routes)) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--json would overwrite the file of --routes, %s", settings->routes);
     }
+    MOK_TRY(mok_seat_check_saved(config));
+    MOK_TRY(mok_shape_check(&settings->shape, config));
     MOK_TRY(mok_output_check(settings->json));
     MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
 #ifdef MOK_HAVE_CUDA
@@ -120,6 +122,7 @@ const struct mok_cli_command mok_command_bench = {
     .num_options = sizeof bench_options / sizeof bench_options[0],
     .settings_bytes = sizeof(struct mok_bench_settings),
     .initial = &bench_initial,
+    .peers = "threads",
     .makes_ranks = 1,
     .run = bench_command,
 };

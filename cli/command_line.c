@@ -41,7 +41,8 @@ static void print_help(const struct mok_cli_command *command)
     printf("\n\ngroup options (also as environment variables)\n");
     for (int32_t idx = 0; idx < mok_option_count(); idx++) {
         const mok_option *option = mok_option_get(idx);
-        print_option(option->name, option->value, option->help);
+        int is_peer = strcmp(option->name, "peer") == 0 && command->peers != NULL;
+        print_option(option->name, is_peer ? command->peers : option->value, option->help);
         printf(" [%s, default %s]\n", option->env, option->initial);
     }
     if (command->makes_ranks) {
@@ -107,6 +108,8 @@ static mok_status set_own(const struct mok_cli_option *option, const char *value
             return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s takes no value", option->name);
         }
         memcpy(field, &(int){1}, sizeof(int));
+    } else if (option->kind == MOK_CLI_TEXT && value[0] == '\0') {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s is empty: must be a %s", option->name, option->value);
     } else if (option->kind == MOK_CLI_TEXT) {
         memcpy(field, &value, sizeof value);
     } else {

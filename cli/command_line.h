@@ -36,6 +36,7 @@ struct mok_cli_command {
     int num_options;
     size_t settings_bytes;
     const void *initial; /* [settings_bytes] settings before parsing */
+    const char *peers;   /* values of --peer that the command takes, for its help; NULL = all of the library's */
     int makes_ranks;     /* 1: runs a group, and so must know whether a process is all of it or one rank */
     /* Runs the command; positional arguments follow. Returns the exit code. */
     int (*run)(void *settings, mok_group_config *config, int num_names, char **names);

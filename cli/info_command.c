@@ -86,13 +86,7 @@ static mok_status write_json(const mok_memory *memory, const char *path)
 static mok_status find_memory(const struct mok_shape_settings *shape, mok_group_config *config, mok_memory *largest)
 {
     config->num_ranks = shape->num_ranks == 0 ? 1 : (int32_t)shape->num_ranks;
-    config->shape = (mok_shape){.num_experts = (int32_t)shape->experts,
-                                .top_k = (int32_t)shape->top_k,
-                                .hidden = (int32_t)shape->hidden,
-                                .intermediate = (int32_t)shape->inter,
-                                .shared_intermediate = (int32_t)shape->shared_inter,
-                                .format = MOK_FORMAT_BF16,
-                                .max_tokens = shape->tokens};
+    config->shape = mok_shape_of(shape);
     for (config->rank = 0; config->rank < config->num_ranks; config->rank++) {
         mok_memory memory = {.struct_size = sizeof memory};
         MOK_TRY(mok_cli_check(mok_group_memory(config, &memory)));

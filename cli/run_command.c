@@ -247,6 +247,9 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     if (settings->files.weights == NULL || settings->files.input == NULL) {
         return mok_cli_usage(&mok_command_run, "--%s is required", settings->files.weights == NULL ? "weights" : "input");
     }
+    if (mok_seat_check_saved(config) != MOK_OK) {
+        return mok_cli_usage(&mok_command_run, "%s", mok_cli_sentence());
+    }
     struct run_job *job = calloc(1, sizeof *job);
     if (job == NULL) {
         return mok_cli_report(&mok_command_run, mok_cli_fail(MOK_ERR_MEMORY, "no memory"));
@@ -288,6 +291,7 @@ const struct mok_cli_command mok_command_run = {
     .num_options = sizeof run_options / sizeof run_options[0],
     .settings_bytes = sizeof(struct run_settings),
     .initial = &run_initial,
+    .peers = "threads|mpi|nccl",
     .makes_ranks = 1,
     .run = run_command,
 };

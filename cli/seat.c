@@ -5,6 +5,7 @@
  */
 #include "seat.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static size_t grad_bytes(const struct mok_ref_problem *problem) { return problem->grad_dtype == MOK_DTYPE_BF16 ? 2 : 4; }
@@ -198,6 +199,14 @@ mok_status mok_seat_check_backend(const mok_group_config *config)
         return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no CUDA backend");
     }
     return mok_backend_available((mok_backend)backend) ? MOK_OK : mok_cli_check(MOK_ERR_NO_DEVICE);
+}
+
+mok_status mok_seat_check_saved(const mok_group_config *config)
+{
+    return config->num_saved >= 1
+               ? MOK_OK
+               : mok_cli_fail(MOK_ERR_ARGUMENT, "--saved is %" PRId64 ": must be at least 1, for the backward pass of this command",
+                              (int64_t)config->num_saved);
 }
 
 mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_config *config, struct mok_seat *seat_out)

@@ -45,6 +45,9 @@ void mok_seat_configure(const struct mok_ref_problem *problem, mok_group_config 
 /* "cpu" or "cuda": what this config runs on, AUTO resolved. */
 const char *mok_seat_backend_name(const mok_group_config *config);
 
+/* Whether a forward pass can be followed by a backward pass. Errors: ARGUMENT. */
+mok_status mok_seat_check_saved(const mok_group_config *config);
+
 /* MOK_OK when this build and this machine have the backend; else NOT_BUILT or NO_DEVICE. */
 mok_status mok_seat_check_backend(const mok_group_config *config);
 

@@ -8,13 +8,34 @@
 
 #include "ref/cases.h"
 
-mok_status mok_shape_problem(const struct mok_shape_settings *shape, int32_t num_ranks, const char *name,
-                             struct mok_ref_problem *problem_out)
+mok_shape mok_shape_of(const struct mok_shape_settings *shape)
 {
+    return (mok_shape){.num_experts = (int32_t)shape->experts,
+                       .top_k = (int32_t)shape->top_k,
+                       .hidden = (int32_t)shape->hidden,
+                       .intermediate = (int32_t)shape->inter,
+                       .shared_intermediate = (int32_t)shape->shared_inter,
+                       .format = MOK_FORMAT_BF16,
+                       .max_tokens = shape->tokens};
+}
+
+mok_status mok_shape_check(const struct mok_shape_settings *shape, const mok_group_config *config)
+{
+    mok_group_config own = *config;
+    mok_memory memory = {.struct_size = sizeof memory};
     if (shape->top_k > shape->experts) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--top-k is %" PRId64 ": must be at most --experts, %" PRId64, shape->top_k,
                             shape->experts);
     }
+    own.rank = 0;
+    own.num_ranks = shape->num_ranks == 0 ? 1 : (int32_t)shape->num_ranks;
+    own.shape = mok_shape_of(shape);
+    return mok_cli_check(mok_group_memory(&own, &memory));
+}
+
+mok_status mok_shape_problem(const struct mok_shape_settings *shape, int32_t num_ranks, const char *name,
+                             struct mok_ref_problem *problem_out)
+{
     if (num_ranks > MOK_SHAPE_MAX_RANKS) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "%" PRId32 " ranks: must be at most %d", num_ranks, MOK_SHAPE_MAX_RANKS);
     }

@@ -34,8 +34,14 @@ struct mok_shape_settings {
         "ranks", MOK_CLI_COUNT, offsetof(type, shape.num_ranks), "N", "Ranks of the group.", 1, most_ranks                           \
     }
 
+/* The sizes as the library takes them. */
+mok_shape mok_shape_of(const struct mok_shape_settings *shape);
+
+/* Whether the library takes these sizes, before any data is made. Errors: ARGUMENT, and what else mok_group_memory finds. */
+mok_status mok_shape_check(const struct mok_shape_settings *shape, const mok_group_config *config);
+
 /* Random normal data; every token has top_k different experts, all equally likely, or as a trained router spreads them (is_skewed).
- * name: seed. Errors: MEMORY, ARGUMENT (top_k above experts). */
+ * name: seed. Errors: MEMORY, ARGUMENT (too many ranks). */
 mok_status mok_shape_problem(const struct mok_shape_settings *shape, int32_t num_ranks, const char *name,
                              struct mok_ref_problem *problem_out);
 

@@ -61,6 +61,9 @@ mok_status mok_team_open(const mok_group_config *config, int64_t num_ranks, stru
         return mok_cli_fail(MOK_ERR_ARGUMENT,
                             "--peer external is for programs that bring their own memory: must be threads, mpi or nccl here");
     }
+    if (config->peer == MOK_PEER_NCCL && !mok_backend_available(MOK_BACKEND_CUDA)) {
+        return mok_cli_fail(MOK_ERR_NO_DEVICE, "no usable GPU: --peer nccl needs one for every rank");
+    }
     if (config->peer != MOK_PEER_THREADS) {
         team_out->is_processes = 1;
         return open_processes(team_out, num_ranks);

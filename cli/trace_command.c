@@ -169,6 +169,9 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     if (settings->out == NULL || (!has_ending(settings->out, ".json") && !has_ending(settings->out, ".svg"))) {
         return mok_cli_usage(&mok_command_trace, "--out is required, a name that ends in .json or .svg");
     }
+    if (mok_seat_check_saved(config) != MOK_OK || mok_shape_check(&settings->shape, config) == MOK_ERR_ARGUMENT) {
+        return mok_cli_usage(&mok_command_trace, "%s", mok_cli_sentence());
+    }
     mok_status status = mok_team_open(config, settings->shape.num_ranks, &team);
     if (status == MOK_OK) {
         status = run_job(settings, &team, &job);
@@ -197,6 +200,7 @@ const struct mok_cli_command mok_command_trace = {
     .num_options = sizeof trace_options / sizeof trace_options[0],
     .settings_bytes = sizeof(struct trace_settings),
     .initial = &trace_initial,
+    .peers = "threads|mpi|nccl",
     .makes_ranks = 1,
     .run = trace_command,
 };

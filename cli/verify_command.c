@@ -68,7 +68,12 @@ static void describe_worst(const struct mok_case_result *result, char *text, siz
 static void print_failure(const struct mok_case_result *result)
 {
     if (result->status != MOK_OK) {
-        printf("     rank %" PRId32 ": %s\n", result->status_rank, result->message);
+        /* the library's sentences begin with the rank where there is one */
+        if (strncmp(result->message, "rank ", 5) == 0) {
+            printf("     %s\n", result->message);
+        } else {
+            printf("     rank %" PRId32 ": %s\n", result->status_rank, result->message);
+        }
     }
     for (int check = 0; check < MOK_CHECK_COUNT; check++) {
         if (result->report.worst[check].num_failed > 0) {
@@ -235,11 +240,13 @@ static int exit_of(const struct verify_job *job)
 /* The backend and the kind of ranks that the options ask for; whether processes were started is seen later. */
 static struct mok_case_where find_where(const mok_group_config *config)
 {
+    enum { MOST_PEER_MS = 60000 }; /* cases are small: a peer that takes longer does not come */
     return (struct mok_case_where){
         .backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
         .ranks = config->peer == MOK_PEER_MPI        ? MOK_CASE_MPI
                  : config->peer == MOK_PEER_EXTERNAL ? MOK_CASE_EXTERNAL
                                                      : MOK_CASE_THREADS,
+        .peer_timeout_ms = config->peer_timeout_ms < MOST_PEER_MS ? config->peer_timeout_ms : MOST_PEER_MS,
         .local_timeout_ms = config->local_timeout_ms};
 }
 
@@ -311,6 +318,7 @@ const struct mok_cli_command mok_command_verify = {
     .num_options = sizeof verify_options / sizeof verify_options[0],
     .settings_bytes = sizeof(struct verify_settings),
     .initial = &verify_initial,
+    .peers = "threads|mpi|external",
     .makes_ranks = 1,
     .run = verify_command,
 };

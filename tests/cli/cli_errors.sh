@@ -58,6 +58,21 @@ export MOK_MINIBATCH
 expect 2 "mok info: MOK_MINIBATCH is 'many': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" info
 unset MOK_MINIBATCH
 
+expect 2 "mok run: option --weights is empty: must be a FILE" run --weights ''
+expect 2 "mok run: option --json is empty: must be a FILE" run --json=
+for command in "run --weights f --input f" "bench --backend cpu" "trace --backend cpu --out f.svg"; do
+    # shellcheck disable=SC2086
+    expect 2 "mok ${command%% *}: --saved is 0: must be at least 1, for the backward pass of this command" $command --saved 0
+done
+for command in "bench" "trace --out f.svg"; do
+    # Far more tokens than there is memory: the sizes are refused before any data is made.
+    # shellcheck disable=SC2086
+    expect 2 "mok ${command%% *}: config.shape.shared_intermediate is 3: must be a multiple of 8 from 0 to 1048576" \
+        $command --backend cpu --shared 3 --tokens 100000000
+done
+expect 2 "mok run: --peer external is for programs that bring their own memory: must be threads, mpi or nccl here" \
+    run --weights f --input f --peer external
+
 # Started by mpirun without --peer: every process would do the whole job. Process 0 says so.
 for launcher in OMPI_COMM_WORLD PMI; do
     peer="--peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank"
@@ -151,6 +166,12 @@ if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
     # shellcheck disable=SC2086
     "$mok" run $good --backend cuda --input "$golden/qwen3_moe/io.safetensors" > out 2> err || got=$?
     [ "$got" -eq 77 ] || { echo "--backend cuda without a GPU ended with $got, expected 77"; cat err; failed=$((failed + 1)); }
+fi
+
+if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
+    no_gpu="no usable GPU: --peer nccl needs one for every rank (MOK_ERR_NO_DEVICE)"
+    expect 77 "mok run: $no_gpu" run --weights f --input f --peer nccl
+    expect 77 "mok trace: $no_gpu" trace --out f.svg --peer nccl
 fi
 
 echo "$rows command lines, $failed wrong"

@@ -20,6 +20,12 @@ for command in run verify info bench trace; do
     fi
     tail -n 1 "$work/all" | grep -q -e '^exit codes: 0 ok, 1 a result is wrong, 2 usage, 3 error, 77 not available here$' || failed=1
 done
+# The help of a command names only the peers that it takes.
+for row in "run threads|mpi|nccl" "trace threads|mpi|nccl" "verify threads|mpi|external" "bench threads" \
+    "info threads|mpi|nccl|external"; do
+    "$1" "${row%% *}" --help > "$work/all"
+    grep -q -F -e "  --peer ${row#* } " "$work/all" || { echo "mok ${row%% *} --help: --peer is not ${row#* }"; failed=1; }
+done
 # Without a command: the same list, to standard error, and code 2.
 got=0
 "$1" > "$work/out" 2> "$work/err" || got=$?
