@@ -76,6 +76,7 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     MOK_TRY(mok_shape_check(&settings->shape, config));
     MOK_TRY(mok_output_check(settings->json));
     MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
+    mok_seat_warn_workers(config, team->num_ranks);
 #ifdef MOK_HAVE_CUDA
     if (is_cuda) {
         return mok_bench_device(settings, team);

@@ -232,6 +232,9 @@ static mok_status run_job(const struct run_settings *settings, struct mok_team *
     MOK_TRY(mok_team_agree(team, status, "make room for results"));
     mok_seat_configure(&job->input.problem, &team->config);
     job->backend = mok_seat_backend_name(&team->config);
+    if (mok_team_prints(team)) {
+        mok_seat_warn_workers(&team->config, team->num_ranks);
+    }
     mok_cli_progress("forward and backward on %d ranks", (int)team->num_ranks);
     MOK_TRY(mok_team_run(team, run_rank, job));
     collect(team, job);

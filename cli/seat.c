@@ -6,7 +6,9 @@
 #include "seat.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static size_t grad_bytes(const struct mok_ref_problem *problem) { return problem->grad_dtype == MOK_DTYPE_BF16 ? 2 : 4; }
 
@@ -207,6 +209,18 @@ mok_status mok_seat_check_saved(const mok_group_config *config)
                ? MOK_OK
                : mok_cli_fail(MOK_ERR_ARGUMENT, "--saved is %" PRId64 ": must be at least 1, for the backward pass of this command",
                               (int64_t)config->num_saved);
+}
+
+void mok_seat_warn_workers(const mok_group_config *config, int32_t num_ranks)
+{
+    enum { MOST_PER_CPU = 4 };
+    int64_t num = ((int64_t)config->comm_workers + config->compute_workers) * num_ranks; /* auto is 0 and counts as none */
+    int64_t num_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (backend_of(config) == MOK_BACKEND_CPU && num > MOST_PER_CPU * num_cpus) {
+        mok_cli_progress_end();
+        fprintf(stderr, "mok: warning: %" PRId64 " workers of %" PRId32 " ranks on %" PRId64 " CPUs: expect slow passes and time-outs\n",
+                num, num_ranks, num_cpus);
+    }
 }
 
 mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_config *config, struct mok_seat *seat_out)

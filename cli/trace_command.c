@@ -153,6 +153,9 @@ static mok_status run_job(const struct trace_settings *settings, struct mok_team
     mok_status status = mok_shape_problem(&settings->shape, team->num_ranks, "mok trace", &job->problem);
     MOK_TRY(mok_team_agree(team, status, "make their data"));
     mok_seat_configure(&job->problem, &team->config);
+    if (mok_team_prints(team)) {
+        mok_seat_warn_workers(&team->config, team->num_ranks);
+    }
     mok_cli_progress("forward and backward");
     MOK_TRY(mok_team_run(team, trace_rank, job));
     MOK_TRY(collect(team, job));

@@ -57,4 +57,14 @@ for stage in pull gate+up push "shared gate+up" wgrad; do
     check "picture has $stage" grep -q -e "<title>$stage " trace.svg
 done
 check "the picture is whole" [ "$(tail -n 1 trace.svg)" = "</svg>" ]
+
+# Far more workers than CPUs: a warning, not a refusal. Two ranks are one worker a CPU too many, or just not.
+cpus=$(getconf _NPROCESSORS_ONLN)
+# shellcheck disable=SC2086
+"$mok" trace --backend cpu $shape --out trace.json --comm-workers $((cpus * 2 - 1)) --compute-workers 1 > out 2> quiet
+check "no warning at four workers a CPU" [ ! -s quiet ]
+# shellcheck disable=SC2086
+"$mok" trace --backend cpu $shape --out trace.json --comm-workers $((cpus * 2)) --compute-workers 1 > out 2> warned
+check "a warning above four workers a CPU" [ "$(cat warned)" = \
+    "mok: warning: $((cpus * 4 + 2)) workers of 2 ranks on $cpus CPUs: expect slow passes and time-outs" ]
 exit $failed
