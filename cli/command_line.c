@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 
@@ -214,7 +215,12 @@ static int is_peer_missing(const struct mok_cli_command *command, const struct p
         return 0;
     }
     if (rank == 0) {
-        mok_cli_usage(command, "mpirun has started %ld processes, but --peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank", num);
+        mok_cli_usage(command,
+                      "mpirun has started %ld processes, but --peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank",
+                      num);
+    } else {
+        /* the launcher ends all processes when one fails: process 0 must have spoken by then */
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     }
     return 1;
 }

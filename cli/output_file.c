@@ -15,9 +15,9 @@ enum place_kind { PLACE_REGULAR, PLACE_MISSING, PLACE_SPECIAL };
 
 struct place {
     enum place_kind kind;
-    int stream;              /* STDOUT_FILENO or STDERR_FILENO when it is that, else -1 */
-    struct stat about;       /* unless it is missing */
-    char target[PATH_MAX];   /* links resolved */
+    int stream;            /* STDOUT_FILENO or STDERR_FILENO when it is that, else -1 */
+    struct stat about;     /* unless it is missing */
+    char target[PATH_MAX]; /* links resolved */
     char partial[PATH_MAX + sizeof ".partial"];
 };
 
