@@ -6,14 +6,15 @@
  *
  * Words. R ranks share E experts; rank r owns experts floor(r*E/R) .. floor((r+1)*E/R)-1 (its *local* experts, El of them,
  * perhaps none). A rank brings T tokens of H values (T may differ per rank and per call, 0 <= T <= T_max). The caller's router chose K
- * experts for each token; one (token, k) choice is a *route*, with an int32 expert id (-1 = not routed) and an fp32 weight.
+ * experts for each token; one (token, k) choice is a *route*, with an int32 expert id (-1 = not routed) and an fp32 weight. A token may
+ * name one expert several times (each is a route of its own), so K may be larger than E.
  * An expert is a SwiGLU feed-forward network of width I:  y = Wd * act(Wg x, Wu x). A *row* is one route at the rank that owns its expert.
  *
  * Streams. Every call that works on tensors enqueues its work on `stream` and returns; the host never waits for a count that
  * the device computes. With the CUDA backend `stream` is a cudaStream_t and every tensor is device memory. With the CPU backend
  * `stream` must be NULL, tensors are host memory, and the calls of one group run in order behind the caller's back. In both cases a tensor
  * belongs to the library from the call until the work is done (mok_group_wait, or the caller's own stream synchronisation); option structs
- * are copied.
+ * are copied. That holds after a failure too: queued work then ends by itself, see mok_group_wait.
  *
  * Collective calls must be made by every rank of the group, in the same order. mok_group_create blocks until all ranks have come (or
  * peer_timeout_ms is over); mok_schedule_build, mok_forward and mok_backward are collective but return at once.
@@ -110,8 +111,10 @@ typedef enum mok_backend { MOK_BACKEND_AUTO = 0, MOK_BACKEND_CPU = 1, MOK_BACKEN
 
 /* How ranks reach each other's memory. */
 typedef enum mok_peer_kind {
-    MOK_PEER_THREADS = 0,  /* ranks are threads of one process and share a mok_hub; also several ranks on one GPU */
-    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI */
+    MOK_PEER_THREADS = 0,  /* ranks are threads of one process and share a mok_hub; also several ranks on one GPU (see mok_group_create) */
+    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI. mok_group_create belongs
+                              between MPI_Init_thread (at least MPI_THREAD_FUNNELED, and then in the main thread) and MPI_Finalize; it
+                              alone calls MPI */
     MOK_PEER_NCCL = 2,     /* one process a GPU, NCCL symmetric windows */
     MOK_PEER_EXTERNAL = 3  /* the caller maps the memory: see mok_external */
 } mok_peer_kind;
@@ -138,9 +141,9 @@ typedef void *mok_stream; /* cudaStream_t, or NULL for the CPU backend */
 typedef struct mok_shape {
     int32_t num_experts;         /* E, 1..2^20, over all ranks */
     int32_t top_k;               /* K, 1..64 */
-    int32_t hidden;              /* H, a multiple of 8, at most 2^20 like the next two */
-    int32_t intermediate;        /* I, a multiple of 8 */
-    int32_t shared_intermediate; /* Is, a multiple of 8; 0 = the layers of this group have no shared expert */
+    int32_t hidden;              /* H, a multiple of 8 from 8 to 2^20 */
+    int32_t intermediate;        /* I, a multiple of 8 from 8 to 2^20 */
+    int32_t shared_intermediate; /* Is, a multiple of 8 up to 2^20; 0 = the layers of this group have no shared expert */
     int32_t format;              /* mok_format */
     int64_t max_tokens;          /* T_max >= 1, the most tokens that any rank brings to one pass; T_max * K < 2^31, and so are the padded
                                     rows that one rank may own (about R * T_max * K) */
@@ -173,7 +176,8 @@ typedef struct mok_group_config {
     const mok_external *external;   /* MOK_PEER_EXTERNAL */
     int32_t device;                 /* CUDA: device ordinal, -1 = the current one. The caller's current device is left as it was. */
 
-    int32_t num_saved;    /* how many mok_saved objects the group owns, >= 0 (same): peer-visible memory is made collectively, here */
+    int32_t num_saved;    /* how many mok_saved objects the group owns, 0..65536, all together below 2^60 bytes (same): peer-visible memory
+                             is made collectively, here */
     int64_t keep_rows; /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case; 0 = recompute
                           (same) */
 
@@ -216,6 +220,9 @@ MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
  * All ranks succeed or all fail: when one rank cannot, the others return its status and its sentence. (A rank whose own arguments are
  * refused returns at once and does not meet the others, who then wait for it until peer_timeout_ms is over.)
  * On failure *group_out is untouched and nothing is left behind; external regions must be zeroed before another attempt.
+ * Several ranks of a group on one GPU wait for each other there, so each needs hardware queues and a stream of its own: set
+ * CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment before the process makes its first CUDA call (too few queues: UNSUPPORTED), and give
+ * each rank its own stream (the default stream is refused by the calls that take one).
  * Errors: ARGUMENT, DISAGREE, MEMORY, NO_DEVICE, UNSUPPORTED, NOT_BUILT, TIMEOUT, ABORTED (a peer gave up during creation). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_create(const mok_group_config *config, mok_group **group_out);
 
@@ -229,7 +236,8 @@ MOK_EXPORT mok_status mok_group_destroy(mok_group *group);
 typedef struct mok_fault {
     int32_t status;        /* mok_status of the group */
     int32_t site;          /* which wait: mok_site_name(site) */
-    int32_t rank;          /* rank that waited (this rank; -1 when a peer raised the abort) */
+    int32_t rank;          /* rank that waited: this rank. After an abort: this rank if mok_group_abort was called here, -1 if a peer gave
+                              up or aborted */
     int32_t block;         /* worker index that waited */
     int64_t index;         /* which one of that kind: source rank for barriers, minibatch or row tile for counters */
     int64_t expected;      /* value waited for; with MOK_ERR_DISAGREE a number that stands for this rank's pass */
@@ -249,7 +257,8 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_group_status(mok_group *group, mok_group_
 
 /* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`), the group has failed, or timeout_ms is
  * over (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be repeated). -1 = no own limit: the group's deadlines end
- * it. */
+ * it. After a failure: with the CPU backend, mok_group_wait(group, NULL, -1) returns the group's status once its workers have let go of all
+ * queued work, and tensors are the caller's again; with CUDA it returns at once, and they are when the stream has been synchronised. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_ms);
 
 /* Raises the abort word on every rank, at once; not collective, never blocks. The group is dead afterwards; used by a rank that leaves on
@@ -267,7 +276,7 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_
 
 /* [num, rows, cols] matrices, cols contiguous; strides in elements. num = El (routed) or 1 (shared). */
 typedef struct mok_matrices {
-    void *base;            /* 16-byte aligned; may be NULL only when num is 0 */
+    void *base;            /* 16-byte aligned; may be NULL only when num is 0. The last element lies less than 2^60 elements behind it */
     int64_t expert_stride; /* elements from one expert to the next, >= cols, a multiple of 8; ignored when num is 1. Experts stand one after
                               another, >= (rows-1)*row_stride + cols, or row by row in turn: row_stride >= (num-1)*expert_stride + cols */
     int64_t row_stride;    /* elements from one row to the next, >= cols, a multiple of 8 */
@@ -320,7 +329,8 @@ MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
  * num_tokens: T of this rank, 0..T_max. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
 
-/* For tables and tests: blocks until the schedule is built and copies counts to host memory. Errors: ARGUMENT, MISMATCH (never built).
+/* For tables and tests: blocks until the schedule is built (which takes all ranks) and copies counts to host memory. It holds the group's
+ * lock meanwhile: other calls of this group wait, but for those that take no lock. Errors: ARGUMENT, MISMATCH (never built).
  * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: all rows with padding to 128 per expert.
  */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
@@ -408,6 +418,10 @@ typedef struct mok_router_config {
 MOK_EXPORT void mok_router_config_init(mok_router_config *config_out);
 
 /* Host only, blocking. Everything in fp32. Ties: the lower id wins. A masked group is never chosen (its score is -inf).
+ * Logits that are not finite: ids are valid and distinct all the same. A score that is NaN ranks below every number, -inf included. Weights
+ * follow from plain arithmetic: NaN in all weights of the token where they share a sum with the NaN (softmax over all E; normalize or
+ * softmax_after if it is chosen), else in its own; never in another token's. Under softmax +inf acts as NaN does in the weights, -inf gives
+ * 0 (all -inf: NaN); sigmoid gives 1 and 0.
  * logits [num_tokens, E] fp32, in; ids_out [num_tokens, K] int32 and w_out [num_tokens, K] fp32, in descending order of the choosing score.
  */
 MOK_EXPORT MOK_MUST_USE mok_status mok_router_choose(const mok_router_config *config, const float *logits, int64_t num_tokens,
