@@ -160,6 +160,30 @@ static void test_weight_is_the_unbiased_score(void **state)
     assert_close(w[0], 1.0 / (1.0 + exp(2.0)), 1e-6);
 }
 
+/* As mok.h says: under softmax -inf weighs nothing and +inf is NaN for its token; under sigmoid they are 0 and 1. */
+static void test_weights_of_infinite_logits(void **state)
+{
+    (void)state;
+    const float logits[3][3] = {{-INFINITY, 1.0f, -INFINITY}, {INFINITY, 1.0f, 0.0f}, {-INFINITY, -INFINITY, -INFINITY}};
+    int32_t ids[6];
+    float w[6];
+    for (int32_t softmax_after = 0; softmax_after < 2; softmax_after++) {
+        mok_router_config config = make_config(MOK_SCORE_SOFTMAX, 2, 3);
+        config.softmax_after = softmax_after;
+        choose(&config, logits[0], 3, ids, w);
+        assert_ids(ids, (const int32_t[]){1, 0}, 2);
+        assert_true(w[0] == 1.0f && w[1] == 0.0f);
+        for (int32_t k = 2; k < 6; k++) {
+            assert_true(isnan(w[k]));
+        }
+    }
+    mok_router_config config = make_config(MOK_SCORE_SIGMOID, 2, 3);
+    config.normalize = 0;
+    choose(&config, logits[1], 2, ids, w);
+    assert_ids(ids, (const int32_t[]){0, 1}, 2);
+    assert_true(w[0] == 1.0f && w[2] == 0.0f && w[3] == 0.0f);
+}
+
 /* G6: the routed part is scaled once, last. */
 static void test_scale_is_last(void **state)
 {
@@ -488,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_sigmoid_is_what_it_says),
         cmocka_unit_test(test_sigmoids_that_all_underflow_give_finite_weights),
         cmocka_unit_test(test_weight_is_the_unbiased_score),
+        cmocka_unit_test(test_weights_of_infinite_logits),
         cmocka_unit_test(test_scale_is_last),
         cmocka_unit_test(test_ties_and_near_ties),
         cmocka_unit_test(test_masked_groups_are_never_chosen),
