@@ -411,7 +411,7 @@ void mok_cpu_delay(struct mok_cpu_worker *worker);
 void mok_cpu_read_delay(struct mok_pass_group *group);
 /* Before the first call on the group. MOK_TEST_DELAY_US in the environment does the same at creation. */
 void mok_cpu_set_delay(struct mok_pass_group *group, int64_t max_us);
-/* Before the first call on the group: its communication workers enter passes, then stand still until the group is dead. */
+/* Between passes only: the communication workers of the group enter passes, then stand still until the group is dead. */
 void mok_cpu_set_stuck(struct mok_pass_group *group);
 /* Where they do. */
 void mok_cpu_stand_still(const struct mok_cpu_worker *worker);

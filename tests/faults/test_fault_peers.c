@@ -26,15 +26,14 @@ enum {
     PEER_TIMEOUT_MS = 1500 * FAULT_SLOWNESS,
     LOCAL_TIMEOUT_MS = 700 * FAULT_SLOWNESS,
     SLACK_MS = 3000 * FAULT_SLOWNESS, /* of a machine that is busy with other tests */
-    DRAG_MS = 4000, /* longest delay before each piece of work of a rank that stands still inside a pass, and its limit for that */
-    DRAG_TIMEOUT_MS = 300,
+    STUCK_TIMEOUT_MS = 300 * FAULT_SLOWNESS, /* local limit of the rank that stands still inside a pass: below all limits of the others */
     ROUNDS = 3
 };
 
 /* Longest delay, in microseconds, before each piece of work of a rank that is to be caught in the middle of a pass. */
 #define SLOW_US "40000"
 
-enum what { KILL, STOP, SLEEP, GIVE_UP, DRAG, NONE };
+enum what { KILL, STOP, SLEEP, GIVE_UP, STUCK, NONE };
 
 enum point { BEFORE_CREATE, BEFORE_SCHED, BEFORE_FORWARD, IN_FORWARD, BEFORE_BACKWARD, IN_BACKWARD };
 
@@ -88,8 +87,8 @@ static void misbehave(struct life *life)
     case GIVE_UP:
         life->note->created = mok_group_abort(life->member.group);
         break;
-    case DRAG:
-        mok_cpu_set_delay(life->member.group->inner, (int64_t)DRAG_MS * 1000);
+    case STUCK:
+        mok_cpu_set_stuck(life->member.group->inner);
         break;
     default:
         break;
@@ -169,7 +168,7 @@ static void make_config(const struct script *script, int32_t rank, mok_group_con
         _exit(3);
     }
     config->peer_timeout_ms = PEER_TIMEOUT_MS;
-    config->local_timeout_ms = script->what == DRAG && rank == script->bad_rank ? DRAG_TIMEOUT_MS : LOCAL_TIMEOUT_MS;
+    config->local_timeout_ms = script->what == STUCK && rank == script->bad_rank ? STUCK_TIMEOUT_MS : LOCAL_TIMEOUT_MS;
     if (rank == script->bad_rank && (script->point == IN_FORWARD || script->point == IN_BACKWARD)) {
         setenv("MOK_TEST_DELAY_US", SLOW_US, 1);
     }
@@ -331,22 +330,22 @@ static void creation_without_a_rank(void **state)
 /* A rank whose own workers stand still inside a pass: the short limit ends it, in that rank; the others are told. */
 static void standstill_inside_a_pass(void **state)
 {
-    static const struct script drags = {"", DRAG, BEFORE_FORWARD, 1, 1, 0};
+    static const struct script sticks = {"", STUCK, BEFORE_FORWARD, 1, 1, 0};
     struct fault_run run;
     (void)state;
     alarm(FAULT_HARD_LIMIT_S);
     fault_run_open(&run, problem.num_ranks, region_bytes());
-    fault_run_start(&run, rank_main, &drags);
+    fault_run_start(&run, rank_main, &sticks);
     for (int32_t r = 0; r < run.num_ranks; r++) {
-        assert_int_equal(fault_run_wait(&run, r, PEER_TIMEOUT_MS + 4 * DRAG_MS + SLACK_MS), 0);
+        assert_int_equal(fault_run_wait(&run, r, PEER_TIMEOUT_MS + SLACK_MS), 0);
         const struct fault_note *note = &run.shared->note[r];
         assert_true(note->is_complete);
-        assert_int_equal(note->status, r == drags.bad_rank ? MOK_ERR_TIMEOUT : MOK_ERR_ABORTED);
+        assert_int_equal(note->status, r == sticks.bad_rank ? MOK_ERR_TIMEOUT : MOK_ERR_ABORTED);
         assert_int_equal(note->fault.status, note->status);
         assert_int_equal(note->num_later_wrong, 0);
     }
-    const struct fault_note *bad = &run.shared->note[drags.bad_rank];
-    assert_int_equal(bad->fault.rank, drags.bad_rank);
+    const struct fault_note *bad = &run.shared->note[sticks.bad_rank];
+    assert_int_equal(bad->fault.rank, sticks.bad_rank);
     assert_true(bad->fault.site == MOK_SITE_TEAM || bad->fault.site >= MOK_SITE_COUNTER);
     assert_true(bad->fault.seen < bad->fault.expected);
     assert_non_null(strstr(bad->message, mok_site_name(bad->fault.site)));
