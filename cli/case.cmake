@@ -1,6 +1,6 @@
 # The case runner: a library of its own, linked to the command-line tool and to tests. Whoever links it also links mok or mok_static.
 if(NOT TARGET mok_case)
-  file(GLOB case_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/case_*.c)
+  file(GLOB case_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/case/*.c)
   if(NOT MOK_HAVE_CUDA)
     list(FILTER case_sources EXCLUDE REGEX "_cuda\\.c$")
   endif()

@@ -6,7 +6,7 @@
 #ifndef MOK_CLI_SEAT_H
 #define MOK_CLI_SEAT_H
 
-#include "case_memory.h"
+#include "case/case_memory.h"
 #include "message.h"
 #include "ref/problem.h"
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case_list.h"
-#include "case_run.h"
+#include "case/case_list.h"
+#include "case/case_run.h"
 #include "commands.h"
 #include "json_file.h"
 #include "output_file.h"

@@ -7,13 +7,13 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 include="-Iinclude -Isrc -Ibench/ladder"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-for file in src/cuda/gemm_forward src/cuda/gemm_dgrad src/cuda/gemm_wgrad bench/ladder/ladder_problem bench/ladder/ladder_reference \
+for file in src/cuda/gemm/gemm_forward src/cuda/gemm/gemm_dgrad src/cuda/gemm/gemm_wgrad bench/ladder/ladder_problem bench/ladder/ladder_reference \
             bench/ladder/ladder_verify bench/ladder/ladder_speed bench/ladder/ladder_main; do
     "$nvcc" $include -gencode arch=compute_90a,code=sm_90a -O3 -lineinfo -Xcompiler -fno-exceptions,-fno-rtti "$@" -c $file.cu \
             -o "$dir/$(basename $file).o" &
     jobs="$jobs $!"
 done
-for file in src/cuda/gemm_launch src/cuda/tensor_map src/base/status src/base/log; do
+for file in src/cuda/gemm/gemm_launch src/cuda/tensor_map src/base/status src/base/log; do
     gcc -std=gnu17 -O2 -Wall -Wextra $include -I"$(dirname "$nvcc")/../include" -c $file.c -o "$dir/$(basename $file).o"
 done
 for job in $jobs; do

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda/gemm.h"
+#include "cuda/gemm/gemm.h"
 
 #define LADDER_CUDA(call)                                                                                                                  \
     do {                                                                                                                                   \

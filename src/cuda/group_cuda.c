@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/fused.h"
+#include "cuda/fused/fused.h"
 #include "cuda/rank_memory.h"
 #include "pass/site.h"
 

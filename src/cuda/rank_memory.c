@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/fused.h"
+#include "cuda/fused/fused.h"
 
 enum {
     ALIGN = 256,

@@ -12,7 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/gemm.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/kernel.h"
 #include "pass/pass.h"
 

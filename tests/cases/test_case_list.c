@@ -1,5 +1,5 @@
 /*
- * The table of what each backend has (cli/case_list.c) against the library: what it leaves out is refused with MOK_ERR_UNSUPPORTED, what it
+ * The table of what each backend has (cli/case/case_list.c) against the library: what it leaves out is refused with MOK_ERR_UNSUPPORTED, what it
  * has is not. And a refusal of something on the list is a failure, not a skip.
  */
 #include <setjmp.h>
@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "case_equal.h"
-#include "case_list.h"
-#include "case_run.h"
+#include "case/case_equal.h"
+#include "case/case_list.h"
+#include "case/case_run.h"
 
 enum {
     REGION_BYTES = 1 << 20

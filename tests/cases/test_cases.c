@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case_list.h"
-#include "case_run.h"
+#include "case/case_list.h"
+#include "case/case_run.h"
 #include "cpu_hooks.h"
 
 struct choice {

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "case_list.h"
-#include "case_run.h"
+#include "case/case_list.h"
+#include "case/case_run.h"
 #include "cpu_hooks.h"
 
 static void print_failure(const struct mok_ref_case *recipe, const struct mok_case_where *where, const struct mok_case_result *result)

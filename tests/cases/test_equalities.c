@@ -1,12 +1,12 @@
 /*
- * Which bits are equal: a few problems, each run in all ways of cli/case_equal.c, on the CPU backend; then again with every worker delayed
+ * Which bits are equal: a few problems, each run in all ways of cli/case/case_equal.c, on the CPU backend; then again with every worker delayed
  * at random, so that they meet in other orders.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "case_equal.h"
+#include "case/case_equal.h"
 #include "cpu_hooks.h"
 
 /* Several laps of a ring of 128 rows; ranks without experts from 8 ranks on in the last one. */

@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "base/status.h"
-#include "case_bits.h"
-#include "case_run.h"
+#include "case/case_bits.h"
+#include "case/case_run.h"
 #include "cpu_hooks.h"
 #include "ref/random.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 enum { MAX_TENSORS = 512 };
 

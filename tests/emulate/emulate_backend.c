@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "cuda/device.h"
-#include "cuda/staged.h"
+#include "cuda/staged/staged.h"
 #include "cuda/tensor_map.h"
 #include "emulate.h"
 

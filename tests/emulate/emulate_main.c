@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/fused.h"
+#include "cuda/fused/fused.h"
 #include "emulate_backend.h"
 #include "emulate_world.h"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "api/object.h"
-#include "case_list.h"
-#include "case_run.h"
+#include "case/case_list.h"
+#include "case/case_run.h"
 #include "cuda/rank_memory.h"
 #include "gpu_check.h"
 

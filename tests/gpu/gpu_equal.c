@@ -1,5 +1,5 @@
 /*
- * Which bits are equal (docs/numerics.md), on the GPU: a few problems, each run in all ways of cli/case_equal.c: other rings, minibatches, kept rows,
+ * Which bits are equal (docs/numerics.md), on the GPU: a few problems, each run in all ways of cli/case/case_equal.c: other rings, minibatches, kept rows,
  * numbers of ranks, paths, and again.
  *
  *   gpu_equal [--fused]         --fused: every way on the fused path, against the first run on the staged one
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case_equal.h"
+#include "case/case_equal.h"
 #include "gpu_check.h"
 
 static const struct mok_ref_case problems[] = {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "bench_routes.h"
+#include "bench/bench_routes.h"
 
 enum { TOKENS = 4096, EXPERTS = 32, TOP_K = 4, ROUTES = TOKENS * TOP_K };
 

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "bench_measure.h"
-#include "bench_spread.h"
+#include "bench/bench_measure.h"
+#include "bench/bench_spread.h"
 #include "trace/event.h"
 
 static const struct mok_bench_sizes sizes_of_one = {

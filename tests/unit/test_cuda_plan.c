@@ -14,7 +14,7 @@
 
 #include "api/setup.h"
 #include "cuda/device.h"
-#include "cuda/staged.h"
+#include "cuda/staged/staged.h"
 
 /* A config of one rank; the setup as the API makes it. */
 static struct mok_pass_setup setup_of(int32_t num_ranks, int64_t max_tokens, int64_t keep_rows, int32_t minibatch, int32_t places)

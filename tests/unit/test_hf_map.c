@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "hf_map.h"
+#include "files/hf_map.h"
 
 /* H = 2I on purpose: [E, 2I, H] and [E, H, 2I] are then the same shape, and only down_proj tells them apart. */
 enum { E = 3, H = 16, I = 8, IS = 24, MAX_TENSORS = 32 };

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 /* A file in memory: length word, header, data_bytes bytes 0, 1, 2, ... */
 struct image {

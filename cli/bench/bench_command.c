@@ -1,0 +1,129 @@
+/*
+ * mok bench: time of a layer's forward and backward pass, beside the same products as dense ones, in the same run. The backends measure
+ * for themselves (bench/bench_host.c, bench/bench_device.c): a GPU is timed by its own events, and has floors and stages to show.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench_device.h"
+#include "bench/bench_host.h"
+#include "commands.h"
+#include "output_file.h"
+#include "seat.h"
+
+enum { HOST_RANKS = 2 };
+
+static const struct mok_cli_option bench_options[] = {
+    {"shape", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, shape_name), "NAME",
+     "Sizes by name: qwen3-30b, mixtral-8x7b, tiny-real; kimi-k2, glm-5.2, qwen3.5, deepseek-v4-pro, each also with -slice.", 0, 0},
+    MOK_SHAPE_OPTIONS(struct mok_bench_settings, MOK_SHAPE_MAX_RANKS),
+    {"skew", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, skew_word), "KIND",
+     "Which experts tokens choose: balanced, zipf (1/rank), hot (expert 0 always) or real (a trained model's).", 0, 0},
+    {"routes", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, routes), "FILE", "Safetensors file with the routes of --skew real.", 0,
+     0},
+    {"repeat", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_repeats), "N", "Timed repeats.", 1, MOK_BENCH_MAX_REPEATS},
+    {"warm-up", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_warmups), "N", "Repeats before them that are not timed.", 0,
+     MOK_BENCH_MAX_REPEATS},
+    {"zero-copy", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_zero_copy), NULL,
+     "CUDA: x stands where peers find it before the pass begins.", 0, 0},
+    {"json", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, json), "FILE",
+     "Write the same as JSON; - is standard output, without the text.", 0, 0},
+    {"commit", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, commit), "TEXT", "Commit for the JSON, where git cannot be asked.", 0,
+     0},
+};
+
+static const struct mok_bench_settings bench_initial = {
+    .shape = {.experts = MOK_BENCH_NOT_GIVEN,
+              .top_k = MOK_BENCH_NOT_GIVEN,
+              .hidden = MOK_BENCH_NOT_GIVEN,
+              .inter = MOK_BENCH_NOT_GIVEN,
+              .shared_inter = MOK_BENCH_NOT_GIVEN,
+              .tokens = MOK_BENCH_NOT_GIVEN,
+              .num_ranks = MOK_BENCH_NOT_GIVEN},
+    .skew_word = "balanced",
+    .routes = "data/qwen3moe-code/routing.safetensors",
+    .num_repeats = MOK_BENCH_NOT_GIVEN,
+    .num_warmups = MOK_BENCH_NOT_GIVEN,
+};
+
+/* The GEMMs alone have a harness of their own, which also keeps the history of the main loop. */
+static int explain_gemm(void)
+{
+    printf("The seven GEMMs alone, checked and timed beside cuBLAS on every shape (from the root of the repository, on a machine with a "
+           "Hopper "
+           "GPU, nvcc and cuBLAS):\n"
+           "  bash bench/ladder/ladder.sh           all shapes\n"
+           "  bash bench/ladder/ladder.sh qwen3-30b    some, joined by commas\n"
+           "Results go to $OUT, or to bench/results.\n");
+    return MOK_CLI_EXIT_OK;
+}
+
+static mok_status measure(struct mok_bench_settings *settings, mok_group_config *config, int is_cuda, struct mok_team *team)
+{
+    int32_t num_ranks = HOST_RANKS;
+#ifdef MOK_HAVE_CUDA
+    num_ranks = is_cuda ? mok_bench_device_count() : HOST_RANKS;
+    num_ranks = num_ranks > MOK_SHAPE_MAX_RANKS ? MOK_SHAPE_MAX_RANKS : num_ranks;
+#endif
+    MOK_TRY(mok_seat_check_backend(config));
+    MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
+    if (mok_output_overwrites(settings->json, settings->routes)) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--json would overwrite the file of --routes, %s", settings->routes);
+    }
+    MOK_TRY(mok_seat_check_saved(config));
+    MOK_TRY(mok_shape_check(&settings->shape, config));
+    MOK_TRY(mok_output_check(settings->json));
+    MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
+    mok_seat_warn_workers(config, team->num_ranks);
+#ifdef MOK_HAVE_CUDA
+    if (is_cuda) {
+        return mok_bench_device(settings, team);
+    }
+#endif
+    return mok_bench_host(settings, team);
+}
+
+static int bench_command(void *given, mok_group_config *config, int num_names, char **names)
+{
+    struct mok_bench_settings *settings = given;
+    struct mok_team team;
+    memset(&team, 0, sizeof team);
+    if (num_names > 0) {
+        return num_names == 1 && strcmp(names[0], "gemm") == 0
+                   ? explain_gemm()
+                   : mok_cli_usage(&mok_command_bench, "argument '%s' is not expected", mok_cli_quote(names[num_names - 1]));
+    }
+    if (config->peer != MOK_PEER_THREADS) {
+        return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
+    }
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
+    int is_cuda = strcmp(mok_seat_backend_name(config), "cuda") == 0;
+    mok_status status = measure(settings, config, is_cuda, &team);
+    int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
+               : status == MOK_ERR_ARGUMENT ? mok_cli_usage(&mok_command_bench, "%s", mok_cli_sentence())
+                                            : mok_cli_report(&mok_command_bench, status);
+    mok_team_close(&team);
+    return code;
+}
+
+const struct mok_cli_command mok_command_bench = {
+    .name = "bench",
+    .summary = "time forward and backward of a shape beside dense products of the same sizes",
+    .positional = "[gemm]",
+    .about =
+        "Times a layer with random data. Beside it, in the same run, stand the layer's products as dense ones.\n"
+        "CPU: host clock; cblas_sgemm on all cores, one call after another, operands already fp32; 5 repeats after 1; 2 ranks.\n"
+        "CUDA: device events; cuBLAS bf16, memory and link floors; the staged path with each of its stages, with --path fused that one\n"
+        "beside it; 30 repeats after 10; a rank a GPU.\n"
+        "Sizes without a name: 32 experts, top 4, hidden 1024, intermediate 512, 2048 tokens on each rank. 'mok bench gemm' says how\n"
+        "the GEMMs alone are timed.",
+    .options = bench_options,
+    .num_options = sizeof bench_options / sizeof bench_options[0],
+    .settings_bytes = sizeof(struct mok_bench_settings),
+    .initial = &bench_initial,
+    .peers = "threads",
+    .makes_ranks = 1,
+    .run = bench_command,
+};

@@ -1,0 +1,22 @@
+/*
+ * The fused forward pass on the host side: its counters in the rank's memory, and the launch that takes the place of the staged path's
+ * launches between the ENTRY and the EXIT barrier.
+ */
+#ifndef MOK_CUDA_FUSED_H
+#define MOK_CUDA_FUSED_H
+
+#include "cuda/staged/staged.h"
+
+/* Bytes of counters and state that a group needs, zeroed before each pass. */
+int64_t mok_cuda_fused_counter_bytes(const struct mok_pass_setup *setup);
+
+/* A ring and minibatch for the forward pass of the fused path, where config leaves them open. ring: as chosen for the staged path. */
+void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, struct mok_ring *ring);
+
+/* Loads the kernel on the current device. Not while capturing. */
+MOK_MUST_USE mok_status mok_cuda_fused_prepare(void);
+
+/* Enqueues pull, shared expert, products and push of a forward pass; x: own tokens. */
+MOK_MUST_USE mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x);
+
+#endif

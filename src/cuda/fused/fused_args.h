@@ -1,0 +1,71 @@
+/*
+ * What the fused forward kernel takes, filled by fused/fused_forward.c. T, K, H, I, Is as in mok.h; rows are padded rows of this rank.
+ */
+#ifndef MOK_CUDA_FUSED_ARGS_H
+#define MOK_CUDA_FUSED_ARGS_H
+
+#include <cuda.h>
+
+#include "cuda/control.h"
+#include "cuda/gemm/gemm_args.h"
+#include "plan/walk.h"
+
+/* The products of a forward pass. */
+enum { MOK_FUSED_GATE_UP, MOK_FUSED_DOWN, MOK_FUSED_SHARED_GATE_UP, MOK_FUSED_SHARED_DOWN, MOK_FUSED_NUM_GEMMS };
+
+struct mok_fused_gemm {
+    CUtensorMap a;              /* [rows, contraction], box 64 x 128: x (in the ring, or own tokens), or h */
+    CUtensorMap b[2];           /* [El, columns, contraction], box 64 x 128 x 1: gate and up, or twice down */
+    struct mok_gemm_out out[3]; /* h, g, u; or y */
+    int32_t num_steps;          /* contraction / 64, rounded up */
+    int32_t tile_cols;          /* columns of an output tile */
+    int32_t half_cols;          /* where the second half of B begins: 0 (up stands beside gate), or half a tile */
+};
+
+/* All words zero before the kernel. */
+struct mok_fused_state {
+    uint32_t next_unit; /* number of the next unit that nobody has taken */
+    uint32_t progress;  /* grows whenever a task or a step of this rank ends */
+};
+
+/* How a mover cuts rows (fused/fused_move.cuh). */
+struct mok_fused_cut {
+    int32_t chunk_bytes; /* at most; of one bulk copy, a multiple of 16 */
+    int32_t row_chunks;  /* copies of a row */
+    int32_t lanes;       /* copies of a batch */
+};
+
+struct mok_fused_args {
+    struct mok_cuda_watch watch;
+    const uint32_t *ok; /* [1] in: 0 = the ENTRY barrier did not complete, nothing is done */
+    struct mok_fused_state *state;
+    uint32_t *counters;                     /* mok_plan_counter_base words, all zero before the kernel */
+    int32_t counter_base[MOK_NUM_COUNTERS]; /* first word of each kind */
+    struct mok_walk walk;                   /* given fields */
+    struct mok_gemm_activation activation;
+    struct mok_fused_gemm gemm[MOK_FUSED_NUM_GEMMS];
+    CUtensorMap x_kept;   /* [kept rows, H], box 64 x 128 */
+    int32_t keeps_shared; /* g and u of the shared expert are stored */
+    /* moving rows */
+    char *x_ring, *x_saved, *y_ring; /* [ring rows, H], [kept rows, H], [ring rows, H] bf16 */
+    int64_t x_off;                   /* in a source's region: [T, H] bf16, read */
+    int64_t slots_off;               /* in a source's region: [T * K, H] bf16, written */
+    int32_t row_bytes;
+    struct mok_fused_cut cut[2]; /* through the small stages, through the operand stages */
+    int32_t apart;               /* 1: communication CTAs multiply nothing and copy through the operand stages */
+    int32_t primes;              /* 1: so does the first pull of communication CTAs that do multiply */
+    uint64_t wait_limit_ns;      /* of waits that depend on the own CTA's (cluster's) copies and products alone */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+struct mok_gemm_kernel mok_cuda_fused_kernel(void);
+/* Cuts rows of args->row_bytes; fills cut. */
+void mok_cuda_fused_cut_rows(struct mok_fused_args *args);
+/* sizeof(struct mok_fused_args) as nvcc sees it. */
+size_t mok_cuda_fused_args_bytes(void);
+#ifdef __cplusplus
+}
+#endif
+#endif

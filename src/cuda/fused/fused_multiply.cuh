@@ -1,0 +1,98 @@
+/*
+ * A multiplying warpgroup of the fused kernel: takes tiles from the queue, runs their steps, finishes each during the next one.
+ */
+#ifndef MOK_CUDA_FUSED_MULTIPLY_CUH
+#define MOK_CUDA_FUSED_MULTIPLY_CUH
+
+#include "cuda/fused/fused_finish.cuh"
+
+typedef struct mok_worker<struct mok_tile_fused> mok_fused_worker;
+
+/* The steps of a tile; the pending one is finished beside. */
+MOK_DEVICE void mok_fused_run_steps(const struct mok_fused_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
+                                    struct mok_fused_pending *pending)
+{
+    uint32_t behind = worker->stage.idx;
+    mok_cuda_issue_step<mok_tile_fused>(worker, acc, 1);
+#pragma unroll
+    for (int piece = 0; piece < mok_tile_fused::DEFERRED; piece++) {
+        if (piece > 0 && piece < num_steps) {
+            mok_cuda_issue_step<mok_tile_fused>(worker, acc, 0);
+        }
+        mok_fused_finish_piece(args, worker->shared, pending, piece);
+        if (piece > 0 && piece < num_steps) {
+            mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
+        }
+    }
+    for (int32_t step = mok_tile_fused::DEFERRED; step < num_steps; step++) {
+        mok_cuda_issue_step<mok_tile_fused>(worker, acc, 0);
+        if (step == MOK_FUSED_GATE_UP_ANNOUNCED) {
+            mok_fused_announce_tile(args, worker->shared, pending);
+        }
+        mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
+    }
+    mok_hw_wgmma_wait_0();
+    mok_hw_wgmma_hold(acc);
+    mok_cuda_release_stage<mok_tile_fused>(worker, behind);
+    mok_fused_announce_tile(args, worker->shared, pending);
+}
+
+/*
+ * The next tile. The pending one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup
+ * to finish it beside.
+ */
+MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused_worker *worker, struct mok_fused_pending *pending,
+                                    struct mok_fused_tile *tile_out)
+{
+    mok_fused_shared *shared = worker->shared;
+    uint32_t parity = worker->queue.parity;
+    int is_there = mok_hw_mbarrier_try_wait_acquire_cluster(&shared->tile_full, parity);
+    int has_steps = is_there && shared->tile.valid && shared->tile.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS;
+    if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
+        mok_fused_flush(args, shared, pending);
+    }
+    mok_fused_wait_queue(args, &shared->tile_full, parity);
+    *tile_out = shared->tile;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        mok_fused_release_tile(shared);
+    }
+    worker->queue.parity ^= 1;
+    /* What branches depend on is made known as equal in all lanes. */
+    tile_out->valid = __shfl_sync(0xffffffffu, tile_out->valid, 0);
+    tile_out->rows = __shfl_sync(0xffffffffu, tile_out->rows, 0);
+    tile_out->gemm = __shfl_sync(0xffffffffu, tile_out->gemm, 0);
+}
+
+MOK_DEVICE void mok_fused_multiply(const struct mok_fused_args *args, mok_fused_shared *shared, uint32_t warpgroup)
+{
+    mok_fused_worker worker;
+    struct mok_fused_pending pending;
+    struct mok_fused_tile tile;
+    worker.shared = shared;
+    worker.stage.idx = worker.stage.parity = worker.queue.parity = 0;
+    worker.warpgroup = warpgroup;
+    worker.limit_ns = args->wait_limit_ns;
+    pending.gemm = MOK_FUSED_DOWN;
+    pending.rows = 0;
+    pending.counter = -1;
+    pending.turn = 0;
+    for (;;) {
+        mok_fused_take_tile(args, &worker, &pending, &tile);
+        if (!tile.valid) {
+            break;
+        }
+        int32_t num_steps = args->gemm[tile.gemm].num_steps;
+        if (tile.rows > (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS) {
+            float acc[128];
+            mok_fused_run_steps(args, &worker, acc, num_steps, &pending);
+            mok_fused_set_pending(&pending, acc, &tile);
+        } else {
+            mok_cuda_skip_steps<mok_tile_fused>(&worker, num_steps);
+            mok_fused_set_pending(&pending, NULL, &tile);
+        }
+    }
+    mok_cuda_close_panels();
+}
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * The scout of a cluster: takes units from the rank's list, waits until the inputs of all their tasks are complete, and hands each CTA its
+ * tile. It alone decides that there are no more (the list's end, or an abort), so that the CTAs of a cluster always run the same steps.
+ */
+#ifndef MOK_CUDA_FUSED_SCOUT_CUH
+#define MOK_CUDA_FUSED_SCOUT_CUH
+
+#include "cuda/fused/fused_counter.cuh"
+#include "cuda/fused/fused_shared.cuh"
+
+/* Row of the ring at which a row tile stands. */
+MOK_DEVICE int32_t mok_fused_ring_row(const struct mok_walk *walk, int32_t minibatch, int32_t row_tile)
+{
+    int32_t tile = row_tile - minibatch * walk->mb_tiles;
+    return (minibatch % walk->ring.num_places * walk->mb_tiles + tile) * MOK_TILE_ROWS;
+}
+
+MOK_DEVICE void mok_fused_place_shared_tile(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_task *task,
+                                            struct mok_fused_tile *tile)
+{
+    int down = task->kind == MOK_TASK_SHARED_DOWN;
+    tile->gemm = down ? MOK_FUSED_SHARED_DOWN : MOK_FUSED_SHARED_GATE_UP;
+    tile->expert = 0;
+    tile->row = task->row_tile * MOK_TILE_ROWS;
+    tile->rows = walk->schedule.head->num_tokens - tile->row;
+    tile->keep_row = !down && args->keeps_shared ? tile->row : -1;
+}
+
+MOK_DEVICE void mok_fused_place_routed_tile(const struct mok_walk *walk, const struct mok_task *task, struct mok_fused_tile *tile)
+{
+    int down = task->kind == MOK_TASK_DOWN;
+    int32_t first = task->row_tile * MOK_TILE_ROWS;
+    tile->gemm = down ? MOK_FUSED_DOWN : MOK_FUSED_GATE_UP;
+    tile->expert = task->expert;
+    tile->row = mok_fused_ring_row(walk, task->minibatch, task->row_tile);
+    tile->rows = walk->schedule.expert_first[task->expert] + walk->schedule.expert_rows[task->expert] - first;
+    tile->keep_row = !down && mok_walk_is_kept(walk, task->row_tile) ? first : -1;
+}
+
+/* Waits for the input of CTA `cta`'s task in the unit, fills its tile but for shares_b. Returns 0 when nothing may start any more. */
+MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const struct mok_fused_walk *walk,
+                                      const struct mok_fused_unit *unit, int32_t cta, struct mok_fused_tile *tile)
+{
+    struct mok_task task;
+    int exists = mok_fused_unit_task(walk, unit, cta, &task);
+    if (exists && mok_walk_task_num_waits(&walk->tiles, &task) > 0) {
+        struct mok_wait wait = mok_walk_task_wait(&walk->tiles, &task, 0);
+        if (!mok_fused_wait_counter(args, &wait)) {
+            return 0;
+        }
+    }
+    if (task.kind == MOK_TASK_SHARED_GATE_UP || task.kind == MOK_TASK_SHARED_DOWN) {
+        mok_fused_place_shared_tile(args, &walk->tiles, &task, tile);
+    } else {
+        mok_fused_place_routed_tile(&walk->tiles, &task, tile);
+    }
+    struct mok_wait signal = mok_walk_task_signal(&walk->tiles, &task, 0);
+    tile->valid = 1;
+    tile->col = task.col_tile * args->gemm[tile->gemm].tile_cols;
+    tile->rows = exists ? min(tile->rows, (int32_t)MOK_TILE_ROWS) : 0;
+    tile->counter = exists ? mok_fused_counter_word(args, &signal) : -1;
+    return 1;
+}
+
+MOK_DEVICE void mok_fused_post(mok_fused_shared *shared, const struct mok_fused_tile *tile, int32_t cta)
+{
+    mok_fused_write_tile(shared, (uint32_t)cta, tile);
+    mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_full, (uint32_t)cta));
+}
+
+/* One thread. works: 0 = this cluster has no part in the products. */
+MOK_DEVICE void mok_fused_scout(const struct mok_fused_args *args, mok_fused_shared *shared, int works)
+{
+    const int span = mok_tile_fused::CLUSTER;
+    struct mok_fused_tile tile[span];
+    for (uint32_t parity = 1;; parity ^= 1) {
+        mok_fused_wait_queue(args, &shared->tile_empty, parity);
+        struct mok_fused_unit unit;
+        int valid = works;
+        if (valid) {
+            unit = mok_fused_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->state->next_unit, 1));
+            valid = unit.task.kind != MOK_TASK_NONE;
+        }
+#pragma unroll
+        for (int cta = 0; cta < span; cta++) {
+            valid = valid && mok_fused_prepare_tile(args, &shared->walk, &unit, cta, &tile[cta]);
+        }
+#pragma unroll
+        for (int cta = 0; cta < span; cta++) {
+            tile[cta].valid = valid;
+            tile[cta].shares_b = valid && span > 1 && tile[0].expert == tile[span - 1].expert;
+            mok_fused_post(shared, &tile[cta], cta);
+        }
+        if (!valid) {
+            return;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * Shared memory of a CTA of the fused kernel, its barriers, and the queue that hands tiles on.
+ *
+ * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2
+ *   load    (a thread of warp 8)   loads operands of the tile in the queue, step by step
+ *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA
+ *   move    (warp 10)              communication CTAs only: pulls and pushes rows
+ *
+ * Queue of one tile. It is posted only when its inputs are complete, so loader and multiplying warps never wait for another CTA's work but
+ * in the queue itself. The loader gives the place free a few steps before it has issued its last load: late enough that units stay with
+ * whoever is free first, early enough that the scout's way through L2 is hidden.
+ *
+ *   barrier         arrivals                                           waits
+ *   full[s]         the own loader + 48 KB from either loader          the own multiplying warps
+ *   empty[s]        8 multiplying warps of each CTA                    the own loader
+ *   tile_full       the scout, tile written                            the own loader and multiplying warps
+ *   tile_empty      loader and 8 multiplying warps of each CTA, read   the scout; stands in the first CTA of the cluster
+ *   landed[w][s]    the mover + the bytes of batch in stage s          the mover
+ */
+#ifndef MOK_CUDA_FUSED_SHARED_CUH
+#define MOK_CUDA_FUSED_SHARED_CUH
+
+#include "cuda/fused/fused_args.h"
+#include "cuda/fused/fused_walk.h"
+#include "cuda/gemm/gemm_multiply.cuh"
+#include "cuda/hw/cluster.cuh"
+#include "cuda/hw/counter.cuh"
+
+#ifndef MOK_FUSED_CLUSTER
+#define MOK_FUSED_CLUSTER 2
+#endif
+
+enum {
+    MOK_FUSED_MULTIPLY_WARPS = 8,
+    /* Warps of warpgroup 2. */
+    MOK_FUSED_LOAD_WARP = 8,
+    MOK_FUSED_SCOUT_WARP = 9,
+    MOK_FUSED_MOVE_WARP = 10,
+    /* Registers a thread: 2 * 128 * 216 + 128 * 72 = 64,512 of 65,536. */
+    MOK_FUSED_REGISTERS_MULTIPLY = 216,
+    MOK_FUSED_REGISTERS_HELP = 72,
+    /* A warp that announces tile i has all others at tile i - 1 at least, so with i - 2 announced or about to be: three tiles may be
+     * counted at one time. Two turns were too few where tiles have fewer steps than there are stages. */
+    MOK_FUSED_TURNS = 4,
+    MOK_FUSED_SCOUT_AHEAD = 10, /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
+    MOK_FUSED_RING_BYTES = 16 * 1024,
+    MOK_FUSED_MOVE_STAGES = 4,
+    MOK_FUSED_MAX_LANES = 16, /* copies of a batch */
+    MOK_FUSED_ZERO_BYTES = 512
+};
+
+/* TILE of the fused kernel. DEFERRED: pieces of the finishing of a tile, see fused/fused_finish.cuh. */
+struct mok_tile_fused {
+    enum {
+        A_MAJOR = MOK_HW_K_MAJOR,
+        B_MAJOR = MOK_HW_K_MAJOR,
+        FINISH = MOK_FINISH_OWN,
+        DEFERRED = 20,
+        STAGES = 4,
+        CLUSTER = MOK_FUSED_CLUSTER
+    };
+};
+
+/* A tile in the queue: int32 words only, the scout writes them one by one. */
+struct mok_fused_tile {
+    int32_t valid; /* 0: there are no more */
+    int32_t gemm;  /* MOK_FUSED_GATE_UP .. */
+    int32_t row;   /* of the output: in the ring; shared expert: token */
+    int32_t rows;  /* real rows, 0 .. 128; 0 also for the empty place of a unit */
+    int32_t col;   /* of the output */
+    int32_t expert;
+    int32_t shares_b; /* both CTAs of the cluster need the same B operand */
+    int32_t keep_row; /* where g, u of its first row go; -1 = they are not kept. For routed gate+up x stands there, too */
+    int32_t counter;  /* word to count up when the tile is stored; -1 = none */
+};
+enum { MOK_FUSED_TILE_WORDS = sizeof(struct mok_fused_tile) / 4 };
+
+template <> struct mok_gemm_shared<struct mok_tile_fused> {
+    struct mok_stage stage[mok_tile_fused::STAGES];
+    uint8_t panel[MOK_FUSED_MULTIPLY_WARPS][MOK_GEMM_PANEL_BYTES]; /* output on its way to global memory */
+    uint8_t ring[MOK_FUSED_RING_BYTES];                            /* rows on their way: small stages of the mover */
+    uint8_t zeros[MOK_FUSED_ZERO_BYTES];
+    uint64_t full[mok_tile_fused::STAGES];
+    uint64_t empty[mok_tile_fused::STAGES];
+    uint64_t tile_full;
+    uint64_t tile_empty;
+    uint64_t landed[2][MOK_FUSED_MOVE_STAGES];
+    char *copy_to[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
+    uint32_t copy_bytes[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
+    struct mok_fused_tile tile;
+    uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
+    struct mok_fused_walk walk;
+};
+
+typedef struct mok_gemm_shared<struct mok_tile_fused> mok_fused_shared;
+static_assert(sizeof(mok_fused_shared) <= 227 * 1024, "what a CTA of sm_90 may have");
+
+/* Called by all threads, before the roles part. */
+MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shared *shared)
+{
+    const int span = mok_tile_fused::CLUSTER;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < mok_tile_fused::STAGES; s++) {
+            mok_hw_mbarrier_init(&shared->full[s], 1);
+            mok_hw_mbarrier_init(&shared->empty[s], MOK_FUSED_MULTIPLY_WARPS * span);
+        }
+        mok_hw_mbarrier_init(&shared->tile_full, 1);
+        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 1) * span);
+        for (int s = 0; s < MOK_FUSED_MOVE_STAGES; s++) {
+            mok_hw_mbarrier_init(&shared->landed[0][s], 1);
+            mok_hw_mbarrier_init(&shared->landed[1][s], 1);
+        }
+        for (int turn = 0; turn < MOK_FUSED_TURNS; turn++) {
+            shared->finished[turn] = 0;
+        }
+        mok_hw_fence_mbarrier_init_cluster();
+    } else if (threadIdx.x == 32) {
+        shared->walk.tiles = args->walk;
+        shared->walk.span = span;
+        mok_fused_walk_init(&shared->walk);
+    } else if (threadIdx.x >= 64 && threadIdx.x < 64 + MOK_FUSED_ZERO_BYTES / 4) {
+        ((uint32_t *)shared->zeros)[threadIdx.x - 64] = 0;
+        mok_hw_fence_async_shared_cta();
+    }
+    __syncthreads();
+    if (span > 1) {
+        mok_hw_cluster_arrive();
+        mok_hw_cluster_wait();
+    }
+}
+
+/*
+ * Waits in the queue. The other side ends by itself, within the limit of the scout's waits, and says so with an invalid tile; a standstill
+ * of twice that limit is a bug, and the host sees a device error.
+ */
+MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t *bar, uint32_t parity)
+{
+    if (mok_hw_mbarrier_try_wait_acquire_cluster(bar, parity)) {
+        return;
+    }
+    uint64_t since = mok_hw_time_ns();
+    uint32_t progress = 0;
+    while (!mok_hw_mbarrier_try_wait_acquire_cluster(bar, parity)) {
+        uint32_t now = mok_hw_load_relaxed_gpu(&args->state->progress);
+        if (now != progress) {
+            progress = now;
+            since = mok_hw_time_ns();
+        }
+        if (mok_hw_time_ns() - since > 2 * args->watch.local_limit_ns + args->wait_limit_ns) {
+            mok_hw_raise_device_error();
+        }
+    }
+}
+
+/* A reader has taken what it needs from the tile in the queue. */
+MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared)
+{
+    mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_empty, 0));
+}
+
+/* Scout: writes the tile of CTA `cta`. */
+MOK_DEVICE void mok_fused_write_tile(mok_fused_shared *shared, uint32_t cta, const struct mok_fused_tile *tile)
+{
+    const int32_t *words = (const int32_t *)tile;
+    uint32_t to = mok_hw_cluster_address(&shared->tile, cta);
+#pragma unroll
+    for (int i = 0; i < MOK_FUSED_TILE_WORDS; i++) {
+        mok_hw_cluster_store(to + 4 * i, (uint32_t)words[i]);
+    }
+}
+
+#endif
