@@ -4,29 +4,25 @@
  */
 #include "cuda/fused/fused.h"
 
-#include <inttypes.h>
-#include <math.h>
-
 #include "cuda/device.h"
-#include "cuda/fused/fused_args.h"
+#include "cuda/fused/fused_host.h"
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
 enum {
-    STEP = 64,        /* along the contraction */
-    HALF_TILE = 128,  /* columns of B that one box holds */
-    PANEL_ROWS = 16,  /* of an output box */
-    ROW_GROUP = 16,   /* as in the staged products */
-    STATE_WORDS = 32, /* struct mok_fused_state in a cache line of its own, in front of the counters */
-    PLACES = 4        /* of an automatic ring */
+    STEP = 64,       /* along the contraction */
+    HALF_TILE = 128, /* columns of B that one box holds */
+    PLACES = 4       /* of an automatic ring */
 };
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------------------ */
 
 int64_t mok_cuda_fused_counter_bytes(const struct mok_pass_setup *setup)
 {
-    struct mok_limits limits = mok_plan_limits(&setup->dims, &setup->ring_forward);
-    return setup->path == MOK_PATH_FUSED ? (STATE_WORDS + mok_plan_counter_base(&limits, MOK_NUM_COUNTERS)) * 4 : 0;
+    struct mok_limits forward = mok_plan_limits(&setup->dims, &setup->ring_forward);
+    struct mok_limits backward = mok_plan_limits(&setup->dims, &setup->ring_backward);
+    int64_t words = mok_max64(mok_plan_counter_base(&forward, MOK_NUM_COUNTERS), mok_plan_counter_base(&backward, MOK_NUM_COUNTERS));
+    return setup->path == MOK_PATH_FUSED ? (MOK_FUSED_STATE_WORDS + words) * 4 : 0;
 }
 
 void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, struct mok_ring *ring)
@@ -45,24 +41,10 @@ void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok
 mok_status mok_cuda_fused_prepare(void)
 {
     const struct mok_gemm_kernel kernel = mok_cuda_fused_kernel();
-    struct cudaFuncAttributes attributes;
-    if (mok_cuda_fused_args_bytes() != sizeof(struct mok_fused_args)) {
-        return mok_base_fail(MOK_ERR_INTERNAL, "kernel fused_forward takes %zu bytes of arguments on the device and %zu on the host",
-                             mok_cuda_fused_args_bytes(), sizeof(struct mok_fused_args));
-    }
-    MOK_TRY(mok_cuda_check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kernel.shared_bytes),
-                           "fused_forward"));
-    return mok_cuda_check(cudaFuncGetAttributes(&attributes, kernel.function), "fused_forward");
+    return mok_cuda_fused_load(&kernel, "fused_forward", mok_cuda_fused_args_bytes(), sizeof(struct mok_fused_args));
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------------------------------- */
-
-static mok_status fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols)
-{
-    out->base = base;
-    out->cols = cols;
-    return mok_cuda_map_rows(&out->map, base, num_rows, cols, PANEL_ROWS);
-}
 
 /* What the rows of a pair of products are: buffers of `rows` rows, weights of `num` experts of width `inter`. */
 struct pair {
@@ -87,16 +69,16 @@ static mok_status fill_pair(const struct mok_dims *dims, const struct pair *pair
     MOK_TRY(mok_cuda_map_rows(&gate_up->a, pair->x, pair->rows, dims->hidden, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_matrices(&gate_up->b[0], &pair->ffn->gate, MOK_DTYPE_BF16, pair->num, pair->inter, dims->hidden, HALF_TILE));
     MOK_TRY(mok_cuda_map_matrices(&gate_up->b[1], &pair->ffn->up, MOK_DTYPE_BF16, pair->num, pair->inter, dims->hidden, HALF_TILE));
-    MOK_TRY(fill_out(&gate_up->out[0], pair->h, pair->rows, pair->inter));
+    MOK_TRY(mok_cuda_fused_fill_out(&gate_up->out[0], pair->h, pair->rows, pair->inter));
     if (pair->g != NULL) {
-        MOK_TRY(fill_out(&gate_up->out[1], pair->g, pair->keep_rows, pair->inter));
-        MOK_TRY(fill_out(&gate_up->out[2], pair->u, pair->keep_rows, pair->inter));
+        MOK_TRY(mok_cuda_fused_fill_out(&gate_up->out[1], pair->g, pair->keep_rows, pair->inter));
+        MOK_TRY(mok_cuda_fused_fill_out(&gate_up->out[2], pair->u, pair->keep_rows, pair->inter));
     }
     MOK_TRY(mok_cuda_map_rows(&down->a, pair->h, pair->rows, pair->inter, MOK_TILE_ROWS));
     for (int half = 0; half < 2; half++) {
         MOK_TRY(mok_cuda_map_matrices(&down->b[half], &pair->ffn->down, MOK_DTYPE_BF16, pair->num, dims->hidden, pair->inter, HALF_TILE));
     }
-    return fill_out(&down->out[0], pair->y, pair->rows, dims->hidden);
+    return mok_cuda_fused_fill_out(&down->out[0], pair->y, pair->rows, dims->hidden);
 }
 
 static mok_status fill_routed(const struct mok_staged *pass, struct mok_fused_args *args)
@@ -150,78 +132,19 @@ static mok_status fill_shared(const struct mok_staged *pass, const void *x, stru
     return fill_pair(&group->setup.dims, &pair, &args->gemm[MOK_FUSED_SHARED_GATE_UP], &args->gemm[MOK_FUSED_SHARED_DOWN]);
 }
 
-static void fill_activation(struct mok_gemm_activation *to, const mok_activation *from)
-{
-    to->limit = from->limit;
-    to->alpha = from->alpha;
-    to->minus_alpha_log2e = (float)(-(double)from->alpha * 1.4426950408889634);
-    to->up_offset = from->up_offset;
-    to->clamps = isfinite(from->limit);
-}
-
-static void fill_walk(const struct mok_staged *pass, int32_t num_comm, struct mok_fused_args *args)
-{
-    const struct mok_pass_group *group = pass->group;
-    const struct mok_cuda_schedule_arrays *arrays = &pass->schedule->arrays;
-    struct mok_limits limits = mok_plan_limits(&group->setup.dims, pass->ring);
-    args->walk.dims = group->setup.dims;
-    args->walk.ring = *pass->ring;
-    args->walk.ring.keep_rows = pass->kept_rows;
-    args->walk.tiles = mok_plan_tiles_cuda(&group->setup.dims);
-    args->walk.schedule = (struct mok_schedule_view){.head = arrays->head,
-                                                     .expert_rows = arrays->expert_rows,
-                                                     .expert_first = arrays->expert_first,
-                                                     .tile_expert = arrays->tile_expert,
-                                                     .active = arrays->active,
-                                                     .ordinal = arrays->ordinal,
-                                                     .routes = arrays->routes,
-                                                     .ids = arrays->ids};
-    args->walk.num_comm = num_comm;
-    args->walk.row_group = ROW_GROUP;
-    for (int kind = 0; kind < MOK_NUM_COUNTERS; kind++) {
-        args->counter_base[kind] = (int32_t)mok_plan_counter_base(&limits, kind);
-    }
-}
-
 /* ---- launch ----------------------------------------------------------------------------------------------------------------- */
-
-static mok_status launch(const struct mok_gemm_kernel *kernel, int32_t num_ctas, struct mok_fused_args *args, mok_stream stream)
-{
-    cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeClusterDimension};
-    attribute.val.clusterDim.x = (unsigned)kernel->cluster;
-    attribute.val.clusterDim.y = 1;
-    attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {.gridDim = {(unsigned)num_ctas, 1, 1},
-                                 .blockDim = {(unsigned)kernel->threads, 1, 1},
-                                 .dynamicSmemBytes = kernel->shared_bytes,
-                                 .stream = (cudaStream_t)stream,
-                                 .attrs = &attribute,
-                                 .numAttrs = 1};
-    void *params[] = {args};
-    return mok_cuda_check(cudaLaunchKernelExC(&config, kernel->function, params), "launch of fused_forward");
-}
-
-/* CTAs of the grid, whole clusters; and how many of them, whole clusters too, move rows. Apart, one cluster at least multiplies. */
-static int32_t share_ctas(const struct mok_pass_group *group, int32_t cluster, int32_t *num_comm_out)
-{
-    int32_t most = (int32_t)mok_max64(group->gemm_ctas / cluster, 1) * cluster;
-    int32_t comm = (int32_t)mok_round_up(group->move_ctas, cluster);
-    int32_t ctas = group->fused_apart ? (int32_t)mok_max64(most, 2 * cluster) : most;
-    *num_comm_out = (int32_t)mok_min64(comm, group->fused_apart ? ctas - cluster : ctas);
-    return ctas;
-}
 
 mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
 {
     struct mok_pass_group *group = pass->group;
     const struct mok_gemm_kernel kernel = mok_cuda_fused_kernel();
     char *counters = group->other + group->layout.counters;
-    int32_t num_comm = 0, num_ctas = share_ctas(group, kernel.cluster, &num_comm);
+    int32_t num_comm = 0, num_ctas = mok_cuda_fused_share_ctas(group, kernel.cluster, &num_comm);
     struct mok_fused_args args = {
         .watch = group->watch,
         .ok = &group->control->pass_ok,
         .state = (struct mok_fused_state *)counters,
-        .counters = (uint32_t *)counters + STATE_WORDS,
+        .counters = (uint32_t *)counters + MOK_FUSED_STATE_WORDS,
         .x_off = pass->saved == NULL ? group->setup.region.rows : pass->saved->x_off,
         .slots_off = group->setup.region.slots,
         .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
@@ -231,12 +154,10 @@ mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
     };
     MOK_TRY(fill_routed(pass, &args));
     MOK_TRY(fill_shared(pass, x, &args));
-    fill_activation(&args.activation, &pass->layer->activation);
-    fill_walk(pass, num_comm, &args);
+    mok_cuda_fused_fill_activation(&args.activation, &pass->layer->activation);
+    mok_cuda_fused_fill_walk(pass, num_comm, &args);
     mok_cuda_fused_cut_rows(&args);
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
-    MOK_TRY(mok_cuda_check(cudaMemsetAsync(counters, 0, (size_t)mok_cuda_fused_counter_bytes(&group->setup), (cudaStream_t)pass->stream),
-                           "clearing of counters"));
-    MOK_TRY(launch(&kernel, num_ctas, &args, pass->stream));
+    MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_forward", num_ctas, &args));
     return mok_cuda_stage_end(group, MOK_EVENT_TASK + MOK_TASK_GATE_UP, 0, pass->stream);
 }

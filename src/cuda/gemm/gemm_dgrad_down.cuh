@@ -13,6 +13,7 @@
 
 #include "cuda/gemm/gemm_multiply.cuh"
 #include "cuda/gemm/gemm_walk.cuh"
+#include "cuda/hw/counter.cuh"
 
 enum { MOK_DGRAD_DOWN_CHUNKS = MOK_GEMM_COLS / 64 };
 
@@ -139,17 +140,26 @@ MOK_DEVICE void mok_cuda_store_dw(const struct mok_dgrad_down_kernel_args *args,
     }
 }
 
-/* Finishes the tile and takes the next; returns 0 at the end of the tiles. */
+/* What this thread needs of its rows first, first + 8 of the tile, whose row 0 has weight w[0]. */
+MOK_DEVICE struct mok_dgrad_rows mok_cuda_open_dgrad_rows(const float *w, const struct mok_gemm_tile *tile, int32_t first)
+{
+    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, {first < tile->rows ? ~0u : 0u, first + 8 < tile->rows ? ~0u : 0u}};
+#pragma unroll
+    for (int half = 0; half < 2; half++) { /* past L1: the fused kernel writes them while it runs */
+        rows.w[half] = rows.real[half] ? __uint_as_float(mok_hw_load_relaxed_gpu((const uint32_t *)w + first + 8 * half)) : 0.0f;
+    }
+    return rows;
+}
+
+/* All chunks of the tile and its sums of dw. Returns the stage of the last chunk, which is not released yet. */
 template <typename TILE>
-MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
-                                          const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
+MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+                                         const struct mok_gemm_tile *tile)
 {
     int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS;
     int32_t first = warp_row + threadIdx.x % 32 / 4; /* this thread's first row in the tile */
-    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, {first < tile->rows ? ~0u : 0u, first + 8 < tile->rows ? ~0u : 0u}};
+    struct mok_dgrad_rows rows = mok_cuda_open_dgrad_rows(args->w + tile->row, tile, first);
     uint32_t behind = worker->stage.idx;
-    rows.w[0] = rows.real[0] ? args->w[tile->row + first] : 0.0f;
-    rows.w[1] = rows.real[1] ? args->w[tile->row + first + 8] : 0.0f;
 #pragma unroll
     for (int chunk = 0; chunk < MOK_DGRAD_DOWN_CHUNKS; chunk++) {
         mok_cuda_await_stage<TILE>(worker);
@@ -162,6 +172,15 @@ MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_arg
         mok_cuda_advance<TILE>(&worker->stage);
     }
     mok_cuda_store_dw(args, tile, first, &rows);
+    return behind;
+}
+
+/* Finishes the tile and takes the next; returns 0 at the end of the tiles. */
+template <typename TILE>
+MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+                                          const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
+{
+    uint32_t behind = mok_cuda_derive_tile<TILE>(args, worker, acc, tile);
     int more = mok_cuda_take_tile<TILE>(worker, next_out); /* the loader has loaded all of this tile */
     mok_cuda_release_chunk<TILE>(worker, behind, 1);
     return more;

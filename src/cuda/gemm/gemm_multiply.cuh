@@ -77,12 +77,13 @@ template <typename TILE> MOK_DEVICE void mok_cuda_skip_steps(struct mok_worker<T
     }
 }
 
-/* Waits for the next stage and issues its four wgmma, as one group. first (a constant): the sums start from zero, unless both operands are
- * MN-major (weight gradients). */
-template <typename TILE> MOK_DEVICE void mok_cuda_issue_step(struct mok_worker<TILE> *worker, float *acc, int first)
+/* Waits for the next stage and issues its four wgmma, as one group; operands in the major orders A_MAJOR, B_MAJOR. first (a constant): the
+ * sums start from zero, unless both operands are MN-major (weight gradients). */
+template <typename TILE, int A_MAJOR, int B_MAJOR>
+MOK_DEVICE void mok_cuda_issue_majors(struct mok_worker<TILE> *worker, float *acc, int first)
 {
-    const uint64_t a_step = TILE::A_MAJOR == MOK_HW_K_MAJOR ? MOK_HW_K_MAJOR_STEP : MOK_HW_MN_MAJOR_STEP;
-    const uint64_t b_step = TILE::B_MAJOR == MOK_HW_K_MAJOR ? MOK_HW_K_MAJOR_STEP : MOK_HW_MN_MAJOR_STEP;
+    const uint64_t a_step = A_MAJOR == MOK_HW_K_MAJOR ? MOK_HW_K_MAJOR_STEP : MOK_HW_MN_MAJOR_STEP;
+    const uint64_t b_step = B_MAJOR == MOK_HW_K_MAJOR ? MOK_HW_K_MAJOR_STEP : MOK_HW_MN_MAJOR_STEP;
     struct mok_stage *stage = &worker->shared->stage[worker->stage.idx];
     uint64_t a = mok_hw_wgmma_operand(stage->a + MOK_GEMM_BLOCK_BYTES * worker->warpgroup);
     uint64_t b = mok_hw_wgmma_operand(stage->b);
@@ -90,9 +91,9 @@ template <typename TILE> MOK_DEVICE void mok_cuda_issue_step(struct mok_worker<T
     mok_hw_wgmma_fence();
 #pragma unroll
     for (int k = 0; k < MOK_GEMM_DEPTH / 16; k++) {
-        if (TILE::A_MAJOR == MOK_HW_MN_MAJOR) {
+        if (A_MAJOR == MOK_HW_MN_MAJOR) {
             mok_hw_wgmma_mn_mn(acc, a + k * a_step, b + k * b_step);
-        } else if (TILE::B_MAJOR == MOK_HW_MN_MAJOR) {
+        } else if (B_MAJOR == MOK_HW_MN_MAJOR) {
             if (first && k == 0) {
                 mok_hw_wgmma_first_k_mn(acc, a, b);
             } else {
@@ -106,6 +107,11 @@ template <typename TILE> MOK_DEVICE void mok_cuda_issue_step(struct mok_worker<T
     }
     mok_hw_wgmma_commit();
     mok_cuda_advance<TILE>(&worker->stage);
+}
+
+template <typename TILE> MOK_DEVICE void mok_cuda_issue_step(struct mok_worker<TILE> *worker, float *acc, int first)
+{
+    mok_cuda_issue_majors<TILE, TILE::A_MAJOR, TILE::B_MAJOR>(worker, acc, first);
 }
 
 /* Once the step before the last issued one is through, its stage is free. */

@@ -135,7 +135,8 @@ struct mok_gemm_tile {
     int32_t part;
     int32_t first_row; /* rows [first_row, first_row + num_rows) of the buffers are contracted */
     int32_t num_rows;
-    int32_t carry_in, carry_out; /* the expert began before, goes on behind this window */
+    /* The expert began before, goes on behind this window: 1 + the place of its sums in the map of carries. 0 = it does not. */
+    int32_t carry_in, carry_out;
     int32_t starts_from_memory;  /* the accumulators start from the gradient or the carry */
 };
 

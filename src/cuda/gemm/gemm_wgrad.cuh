@@ -67,7 +67,7 @@ MOK_DEVICE void mok_cuda_load_wgrad_start(const struct mok_wgrad_kernel_args *ar
 #pragma unroll
             for (uint32_t warpgroup = 0; warpgroup < 2; warpgroup++) {
                 mok_hw_tma_load_3d(mok_cuda_wgrad_panel(stage, warpgroup, place), map, full, col,
-                                   tile->row + (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS, carries ? 0 : tile->expert);
+                                   tile->row + (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS, carries ? tile->carry_in - 1 : tile->expert);
             }
         }
         mok_cuda_advance<TILE>(cursor);
@@ -225,7 +225,7 @@ MOK_DEVICE void mok_cuda_finish_wgrad(const struct mok_wgrad_kernel_args *args, 
     struct mok_panel_writer *writer = &worker->writer;
     const int carries = args->bf16 && tile->carry_out;
     const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part];
-    const int32_t row = tile->row + (int32_t)worker->warp * MOK_GEMM_WARP_ROWS, expert = carries ? 0 : tile->expert;
+    const int32_t row = tile->row + (int32_t)worker->warp * MOK_GEMM_WARP_ROWS, expert = carries ? tile->carry_out - 1 : tile->expert;
     if (mok_cuda_wgrad_writes_bf16(args, tile)) {
 #pragma unroll
         for (int p = 0; p < MOK_GEMM_COLS / 64; p++) {

@@ -1,0 +1,93 @@
+/*
+ * See fused_host.h.
+ */
+#include "cuda/fused/fused_host.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "cuda/device.h"
+#include "cuda/fused/fused.h"
+#include "cuda/tensor_map.h"
+
+mok_status mok_cuda_fused_fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols)
+{
+    out->base = base;
+    out->cols = cols;
+    return mok_cuda_map_rows(&out->map, base, num_rows, cols, MOK_FUSED_PANEL_ROWS);
+}
+
+void mok_cuda_fused_fill_activation(struct mok_gemm_activation *to, const mok_activation *from)
+{
+    to->limit = from->limit;
+    to->alpha = from->alpha;
+    to->minus_alpha_log2e = (float)(-(double)from->alpha * 1.4426950408889634);
+    to->up_offset = from->up_offset;
+    to->clamps = isfinite(from->limit);
+}
+
+void mok_cuda_fused_fill_walk(const struct mok_staged *pass, int32_t num_comm, struct mok_fused_args *args)
+{
+    const struct mok_pass_group *group = pass->group;
+    const struct mok_cuda_schedule_arrays *arrays = &pass->schedule->arrays;
+    struct mok_limits limits = mok_plan_limits(&group->setup.dims, pass->ring);
+    args->walk.dims = group->setup.dims;
+    args->walk.ring = *pass->ring;
+    args->walk.ring.keep_rows = pass->kept_rows;
+    args->walk.tiles = mok_plan_tiles_cuda(&group->setup.dims);
+    args->walk.schedule = (struct mok_schedule_view){.head = arrays->head,
+                                                     .expert_rows = arrays->expert_rows,
+                                                     .expert_first = arrays->expert_first,
+                                                     .tile_expert = arrays->tile_expert,
+                                                     .active = arrays->active,
+                                                     .ordinal = arrays->ordinal,
+                                                     .routes = arrays->routes,
+                                                     .ids = arrays->ids};
+    args->walk.num_comm = num_comm;
+    args->walk.row_group = MOK_FUSED_ROW_GROUP;
+    for (int kind = 0; kind < MOK_NUM_COUNTERS; kind++) {
+        args->counter_base[kind] = (int32_t)mok_plan_counter_base(&limits, kind);
+    }
+}
+
+int32_t mok_cuda_fused_share_ctas(const struct mok_pass_group *group, int32_t cluster, int32_t *num_comm_out)
+{
+    int32_t most = (int32_t)mok_max64(group->gemm_ctas / cluster, 1) * cluster;
+    int32_t comm = (int32_t)mok_round_up(group->move_ctas, cluster);
+    int32_t ctas = group->fused_apart ? (int32_t)mok_max64(most, 2 * cluster) : most;
+    *num_comm_out = (int32_t)mok_min64(comm, group->fused_apart ? ctas - cluster : ctas);
+    return ctas;
+}
+
+mok_status mok_cuda_fused_load(const struct mok_gemm_kernel *kernel, const char *name, size_t args_bytes, size_t host_bytes)
+{
+    struct cudaFuncAttributes attributes;
+    if (args_bytes != host_bytes) {
+        return mok_base_fail(MOK_ERR_INTERNAL, "kernel %s takes %zu bytes of arguments on the device and %zu on the host", name, args_bytes,
+                             host_bytes);
+    }
+    MOK_TRY(mok_cuda_check(cudaFuncSetAttribute(kernel->function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kernel->shared_bytes),
+                           name));
+    return mok_cuda_check(cudaFuncGetAttributes(&attributes, kernel->function), name);
+}
+
+mok_status mok_cuda_fused_launch(const struct mok_staged *pass, const struct mok_gemm_kernel *kernel, const char *name, int32_t num_ctas,
+                                 void *args)
+{
+    struct mok_pass_group *group = pass->group;
+    cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeClusterDimension};
+    attribute.val.clusterDim.x = (unsigned)kernel->cluster;
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {.gridDim = {(unsigned)num_ctas, 1, 1},
+                                 .blockDim = {(unsigned)kernel->threads, 1, 1},
+                                 .dynamicSmemBytes = kernel->shared_bytes,
+                                 .stream = (cudaStream_t)pass->stream,
+                                 .attrs = &attribute,
+                                 .numAttrs = 1};
+    void *params[] = {args};
+    MOK_TRY(mok_cuda_check(cudaMemsetAsync(group->other + group->layout.counters, 0, (size_t)mok_cuda_fused_counter_bytes(&group->setup),
+                                           (cudaStream_t)pass->stream),
+                           "clearing of counters"));
+    return mok_cuda_check(cudaLaunchKernelExC(&config, kernel->function, params), name);
+}

@@ -1,0 +1,34 @@
+/*
+ * What the host sides of the two fused kernels share: parts of their arguments, the grid, the launch.
+ */
+#ifndef MOK_CUDA_FUSED_HOST_H
+#define MOK_CUDA_FUSED_HOST_H
+
+#include "cuda/fused/fused_args.h"
+#include "cuda/staged/staged.h"
+
+enum {
+    MOK_FUSED_PANEL_ROWS = 16, /* of an output box */
+    MOK_FUSED_ROW_GROUP = 16,  /* as in the staged products */
+    MOK_FUSED_STATE_WORDS = 32 /* struct mok_fused_state in a cache line of its own, in front of the counters */
+};
+
+/* An output of num_rows x cols, written 16 rows x 64 columns at a time. */
+mok_status mok_cuda_fused_fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols);
+
+void mok_cuda_fused_fill_activation(struct mok_gemm_activation *to, const mok_activation *from);
+
+/* The given fields of args->walk, and where each kind of counter begins. */
+void mok_cuda_fused_fill_walk(const struct mok_staged *pass, int32_t num_comm, struct mok_fused_args *args);
+
+/* CTAs of the grid, whole clusters; and how many of them, whole clusters too, move rows. Apart, one cluster at least multiplies. */
+int32_t mok_cuda_fused_share_ctas(const struct mok_pass_group *group, int32_t cluster, int32_t *num_comm_out);
+
+/* Loads a kernel on the current device; args_bytes: of its arguments as nvcc sees them, and as the host does. Not while capturing. */
+mok_status mok_cuda_fused_load(const struct mok_gemm_kernel *kernel, const char *name, size_t args_bytes, size_t host_bytes);
+
+/* Clears state and counters by a memset node, then launches. args: of the kernel, copied. */
+mok_status mok_cuda_fused_launch(const struct mok_staged *pass, const struct mok_gemm_kernel *kernel, const char *name, int32_t num_ctas,
+                                 void *args);
+
+#endif
