@@ -164,6 +164,11 @@ MOK_DEVICE uint32_t mok_hw_mbarrier_try_wait_cta(uint64_t *bar, uint32_t parity)
     return (uint32_t)emulate_barrier_passed(emulate_address(bar), parity);
 }
 
+MOK_DEVICE uint32_t mok_hw_mbarrier_test_wait_cta(uint64_t *bar, uint32_t parity)
+{
+    return (uint32_t)emulate_barrier_passed(emulate_address(bar), parity);
+}
+
 MOK_DEVICE uint32_t mok_hw_mbarrier_try_wait_acquire_cluster(uint64_t *bar, uint32_t parity)
 {
     return (uint32_t)emulate_barrier_passed(emulate_address(bar), parity);

@@ -57,4 +57,19 @@ MOK_DEVICE uint32_t mok_hw_mbarrier_try_wait_cta(uint64_t *bar, uint32_t parity)
     return done;
 }
 
+/* The same without suspending the thread: for a warp whose lanes look at barriers of their own. */
+MOK_DEVICE uint32_t mok_hw_mbarrier_test_wait_cta(uint64_t *bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}"
+                 : "=r"(done)
+                 : "r"(mok_hw_shared_address(bar)), "r"(parity)
+                 : "memory");
+    return done;
+}
+
 #endif
