@@ -126,8 +126,7 @@ struct mok_cuda_move_args {
     /* how the copies are cut, mok_cuda_cut_rows */
     int32_t chunk_bytes; /* at most; of one bulk copy */
     int32_t row_chunks;  /* copies of a row */
-    int32_t batch;       /* copies of a step, <= 32: one a lane */
-    int32_t stages;      /* steps in the ring */
+    int32_t lanes;       /* of a warp that copy, <= 32 */
 };
 
 /* SUM_Y */

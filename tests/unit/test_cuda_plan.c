@@ -130,20 +130,19 @@ static void test_refusals(void **state)
 
 /* ---- copies ----------------------------------------------------------------------------------------------------------------- */
 
-/* The bytes of a row are covered, every copy is a multiple of 16, and the ring fits two blocks an SM. */
+/* The bytes of a row are covered, copies begin at lines of 128 bytes, and the places of a block fit an SM. */
 static void test_cut_rows(void **state)
 {
     (void)state;
-    for (int32_t row_bytes = 16; row_bytes <= 1 << 17; row_bytes += row_bytes < 40000 ? 16 : 1008) {
+    for (int32_t row_bytes = 16; row_bytes <= 1 << 21; row_bytes += row_bytes < 40000 ? 16 : 1008) {
         struct mok_cuda_move_args args = {.row_bytes = row_bytes};
         size_t shared_bytes = mok_cuda_cut_rows(&args);
-        assert_true(args.batch >= 1 && args.batch <= 32);
-        assert_true(args.stages >= 5 && args.stages <= 8);
-        assert_int_equal(args.chunk_bytes % 16, 0);
+        assert_true(args.lanes >= 12 && args.lanes <= 32);
+        assert_int_equal(args.chunk_bytes % 128, 0);
         assert_true((int64_t)args.chunk_bytes * args.row_chunks >= row_bytes);
         assert_true((int64_t)args.chunk_bytes * (args.row_chunks - 1) < row_bytes);
-        assert_true(shared_bytes >= (size_t)args.stages * (size_t)args.batch * (size_t)args.chunk_bytes);
-        assert_true(shared_bytes <= 112 * 1024);
+        assert_true(shared_bytes >= 4 * (size_t)args.lanes * (size_t)args.chunk_bytes);
+        assert_true(shared_bytes <= MOK_CUDA_MAX_SHARED);
     }
 }
 
@@ -188,7 +187,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_argument_structs),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_argument_structs),
         cmocka_unit_test(test_no_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

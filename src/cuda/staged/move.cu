@@ -4,13 +4,17 @@
  *   PULL  source's rows [T, H] --> buffer row r       also router weights, and zeros in padding rows where rows are contracted later
  *   PUSH  buffer row r --> source's slot               also the gradient of the router weight: its partial sums, added in tile order
  *
- * A block has two warps. Warp 0 copies rows through a ring of stages in shared memory; a stage holds one copy a lane:
+ * A block has MOVERS warps that copy rows through places in shared memory, and one that moves the words. A lane has one place and goes its own
+ * way, so that a row that comes late holds up nobody else:
  *
- *   step s    load batch s into stage s % S   |   store batch s - lag from its stage
- *   pairing   load -> full[stage] (bytes land) -> every lane waits -> store, commit -> wait_group.read -> the stage is loaded again
+ *   FREE     takes the next item of the warp, load -> landed[lane] (bytes)      the next: items are given out by lane, in order
+ *   LOADING  looks; landed -> store, commit
+ *   STORING  wait_group.read: the store has read the place -> FREE
  *
- * so that up to `lag` batches are being loaded and `behind` being stored. Rows of one expert alternate between sources, so a batch
- * keeps all links busy. Warp 1 moves the words. A copy waits for no other rank, only for the memory system; it has a limit all the same.
+ * With the loads and stores of 32 lanes in batches, in order, every batch waited for its slowest copy, and the links were used to 0.7 and 0.8 of
+ * what the copy engine gets (bench/move). Four warps issue from a CTA, because one cannot ask for more than 25 GB/s.
+ * Rows of one expert alternate between sources, so the items of a warp, runs of consecutive rows, keep all links busy.
+ * A copy waits for no other rank, only for the memory system; it has a limit all the same.
  */
 #include "cuda/hw/bulk.cuh"
 #include "cuda/hw/mbarrier.cuh"
@@ -21,27 +25,40 @@
 
 enum {
     WARP = 32,
-    MOVE_THREADS = 2 * WARP,
-    MAX_STAGES = 8,
-    MAX_CHUNK = 16 * 1024,
-    RING_BYTES = 108 * 1024, /* two blocks an SM: about 200 KB in flight a SM, more than the 1 MB a GPU that links need */
-    PULL_BEHIND = 1,         /* loads are the slow side */
-    PUSH_BEHIND = 3,         /* stores are */
-    MIN_STAGES = PUSH_BEHIND + 2
+    MOVERS = 4,                    /* warps that issue */
+    MOVE_THREADS = (MOVERS + 1) * WARP,
+    PLACES_BYTES = 192 * 1024,     /* of a block, one a SM */
+    MAX_CHUNK = 4 * 1024,
+    CHUNK_STEP = 128,              /* copies that begin inside a line cost a third of the link */
+    RUN = 8,                       /* consecutive items that a warp takes */
+    PATIENCE = 256                 /* looks without success until the clock and the abort word are read */
 };
 
 struct move_shared {
-    uint64_t full[MAX_STAGES];
-    /* then the ring: [stages][batch][chunk_bytes] */
+    uint64_t landed[MOVERS * WARP];
+    /* then the places: [MOVERS][lanes][chunk_bytes] */
 };
 
 enum { MOVE_PULL, MOVE_PUSH };
+enum { FREE, LOADING, STORING, DONE };
 
-/* One bulk copy of a lane, the way through shared memory left out. */
-struct copy {
-    char *from;
+/* A lane and its place. */
+struct carrier {
+    char *place;
+    uint64_t *landed;
+    uint32_t parity;
+    int32_t state;
     char *to;
-    uint32_t bytes; /* 0 = nothing */
+    uint32_t bytes;
+};
+
+/* What the lanes of a mover share. */
+struct mover {
+    int64_t num_items;
+    int64_t next; /* in the warp's own count */
+    int32_t idx, num;
+    int32_t num_looks; /* in vain, one after another */
+    uint64_t since;
 };
 
 MOK_DEVICE int64_t rows_here(const struct mok_cuda_move_args *args)
@@ -50,111 +67,106 @@ MOK_DEVICE int64_t rows_here(const struct mok_cuda_move_args *args)
     return mok_max64(0, mok_min64(rows, args->window_rows));
 }
 
-/* What this lane copies in batch `batch`. */
-MOK_DEVICE struct copy find_copy(const struct mok_cuda_move_args *args, int64_t batch, int64_t num_items, int direction)
+/* The at-th item of a mover. */
+MOK_DEVICE int64_t item_at(const struct mover *mover, int64_t at) { return (at / RUN * mover->num + mover->idx) * RUN + at % RUN; }
+
+/* Loads an item, or passes over it: a padding row. */
+MOK_DEVICE void load_item(const struct mok_cuda_move_args *args, struct carrier *carrier, int64_t item, int direction)
 {
-    struct copy copy = {NULL, NULL, 0};
-    int32_t lane = (int32_t)threadIdx.x % WARP;
-    int64_t item = batch * args->batch + lane;
-    if (lane >= args->batch || item >= num_items) {
-        return copy;
-    }
     int64_t row = item / args->row_chunks;
-    int32_t at = (int32_t)(item % args->row_chunks) * args->chunk_bytes;
+    int32_t at = (int32_t)(item - row * args->row_chunks) * args->chunk_bytes;
     struct mok_route route = args->routes[args->first_row + row];
     if (route.rank < 0) {
-        return copy;
+        return;
     }
-    int64_t place = direction == MOVE_PULL ? route.slot / args->top_k : route.slot;
-    char *remote = args->watch.base[route.rank] + args->remote_off + place * args->row_bytes + at;
+    int64_t slot = direction == MOVE_PULL ? route.slot / args->top_k : route.slot;
+    char *remote = args->watch.base[route.rank] + args->remote_off + slot * args->row_bytes + at;
     char *local = args->local + row * args->row_bytes + at;
-    copy.from = direction == MOVE_PULL ? remote : local;
-    copy.to = direction == MOVE_PULL ? local : remote;
-    copy.bytes = (uint32_t)mok_min64(args->chunk_bytes, args->row_bytes - at);
-    return copy;
+    carrier->to = direction == MOVE_PULL ? local : remote;
+    carrier->bytes = (uint32_t)min(args->chunk_bytes, args->row_bytes - at);
+    mok_hw_mbarrier_arrive_expect_cta(carrier->landed, carrier->bytes);
+    mok_hw_bulk_load(carrier->place, direction == MOVE_PULL ? remote : local, carrier->bytes, carrier->landed);
+    carrier->state = LOADING;
 }
 
-/* Waits for a stage's bytes. 1 = landed. */
-MOK_DEVICE int wait_landed(const struct mok_cuda_watch *watch, uint64_t *full, uint32_t parity, int64_t step, int minds_abort)
+/* Gives the next items to the lanes that are free. All lanes call it. */
+MOK_DEVICE void give_items(const struct mok_cuda_move_args *args, struct mover *mover, struct carrier *carrier, int direction)
 {
-    uint64_t since = mok_hw_time_ns();
-    struct mok_cuda_sight sight = {MOK_SITE_COPY, step, 1, 0};
-    while (!mok_hw_mbarrier_try_wait_cta(full, parity)) {
-        if (minds_abort && mok_cuda_abort_word(watch) != 0) {
-            mok_cuda_give_up(watch, &sight);
-            return 0;
+    uint32_t free_lanes = __ballot_sync(0xffffffffu, carrier->state == FREE);
+    if (carrier->state == FREE) {
+        uint32_t before = free_lanes & ((1u << threadIdx.x % WARP) - 1);
+        int64_t item = item_at(mover, mover->next + __popc(before));
+        if (item < mover->num_items) {
+            load_item(args, carrier, item, direction);
+        } else {
+            carrier->state = DONE;
         }
-        if (mok_hw_time_ns() - since > watch->local_limit_ns) {
-            mok_cuda_expire(watch, &sight);
-            return 0;
-        }
+    }
+    mover->next += __popc(free_lanes);
+    __syncwarp();
+}
+
+/* 1 while the mover may go on waiting. */
+MOK_DEVICE int may_wait(const struct mok_cuda_watch *watch, struct mover *mover)
+{
+    struct mok_cuda_sight sight = {MOK_SITE_COPY, mover->next, 1, 0};
+    if (mok_cuda_abort_word(watch) != 0) {
+        mok_cuda_give_up(watch, &sight);
+        return 0;
+    }
+    uint64_t now = mok_hw_time_ns();
+    mover->since = mover->num_looks == PATIENCE ? now : mover->since;
+    if (now - mover->since > watch->local_limit_ns) {
+        mok_cuda_expire(watch, &sight);
+        return 0;
     }
     return 1;
 }
 
-MOK_DEVICE void load_batch(const struct mok_cuda_move_args *args, uint64_t *full, char *stage, int64_t batch, int64_t num_items, int direction)
+/* A place must outlive the load into it, also when nobody wants the row any more. */
+MOK_DEVICE void let_land(const struct mok_cuda_watch *watch, const struct carrier *carrier)
 {
-    int32_t lane = (int32_t)threadIdx.x % WARP;
-    struct copy copy = find_copy(args, batch, num_items, direction);
-    uint32_t bytes = __reduce_add_sync(0xffffffffu, copy.bytes);
-    if (lane == 0) {
-        mok_hw_mbarrier_arrive_expect_cta(full, bytes);
-    }
-    __syncwarp();
-    if (copy.bytes > 0) {
-        mok_hw_bulk_load(stage + lane * args->chunk_bytes, copy.from, copy.bytes, full);
+    uint64_t since = mok_hw_time_ns();
+    while (carrier->state == LOADING && !mok_hw_mbarrier_try_wait_cta(carrier->landed, carrier->parity) &&
+           mok_hw_time_ns() - since <= watch->local_limit_ns) {
     }
 }
 
-MOK_DEVICE void store_batch(const struct mok_cuda_move_args *args, char *stage, int64_t batch, int64_t num_items, int direction)
-{
-    struct copy copy = find_copy(args, batch, num_items, direction);
-    if (copy.bytes > 0) {
-        mok_hw_bulk_store(copy.to, stage + (int32_t)threadIdx.x % WARP * args->chunk_bytes, copy.bytes);
-    }
-    mok_hw_bulk_commit();
-}
-
-/* Warp 0. */
+/* The movers. */
 MOK_DEVICE void move_rows(const struct mok_cuda_move_args *args, struct move_shared *shared, int direction)
 {
-    char *ring = (char *)(shared + 1);
-    int32_t stage_bytes = args->batch * args->chunk_bytes;
-    int32_t lag = args->stages - 1 - (direction == MOVE_PULL ? PULL_BEHIND : PUSH_BEHIND);
-    int64_t num_items = rows_here(args) * args->row_chunks;
-    int64_t num_batches = mok_ceil_div(num_items, args->batch);
-    int64_t steps = num_batches > blockIdx.x ? mok_ceil_div(num_batches - blockIdx.x, gridDim.x) : 0;
-    int64_t step = 0, stored = 0;
+    int32_t lane = (int32_t)threadIdx.x % WARP, warp = (int32_t)threadIdx.x / WARP;
+    char *places = (char *)(shared + 1);
+    struct mover mover = {rows_here(args) * args->row_chunks, 0, (int32_t)blockIdx.x * MOVERS + warp, (int32_t)gridDim.x * MOVERS, 0, 0};
+    struct carrier carrier = {
+        places + (warp * args->lanes + lane) * args->chunk_bytes, &shared->landed[threadIdx.x], 0, lane < args->lanes ? FREE : DONE, NULL, 0};
     int alive = 1;
-    for (; alive && stored < steps; step++) {
-        if (step < steps) {
-            if (direction == MOVE_PULL) {
-                MOK_HW_BULK_WAIT_READ(PULL_BEHIND);
-            } else {
-                MOK_HW_BULK_WAIT_READ(PUSH_BEHIND);
-            }
-            __syncwarp();
-            int32_t stage = (int32_t)(step % args->stages);
-            load_batch(args, &shared->full[stage], ring + stage * stage_bytes, blockIdx.x + step * gridDim.x, num_items, direction);
+    mok_hw_mbarrier_init(carrier.landed, 1);
+    mok_hw_fence_async(); /* the barriers, and what peers wrote before the ENTRY barrier, for the copy engine */
+    while (alive && __any_sync(0xffffffffu, carrier.state != DONE)) {
+        if (carrier.state == STORING) {
+            MOK_HW_BULK_WAIT_READ(0);
+            carrier.state = FREE;
         }
-        if (step >= lag) {
-            int32_t stage = (int32_t)(stored % args->stages);
-            uint32_t parity = (uint32_t)(stored / args->stages) & 1;
-            alive = wait_landed(&args->watch, &shared->full[stage], parity, stored, 1);
-            alive = __all_sync(0xffffffffu, alive);
-            if (alive) {
-                store_batch(args, ring + stage * stage_bytes, blockIdx.x + stored * gridDim.x, num_items, direction);
-                stored++;
-            }
+        __syncwarp();
+        give_items(args, &mover, &carrier, direction);
+        if (carrier.state == LOADING && mok_hw_mbarrier_test_wait_cta(carrier.landed, carrier.parity)) {
+            mok_hw_bulk_store(carrier.to, carrier.place, carrier.bytes);
+            mok_hw_bulk_commit();
+            carrier.parity ^= 1;
+            carrier.state = STORING;
+        }
+        __syncwarp();
+        mover.num_looks = __any_sync(0xffffffffu, carrier.state == STORING) ? 0 : mover.num_looks + 1;
+        if (mover.num_looks > 0 && mover.num_looks % PATIENCE == 0) {
+            alive = __all_sync(0xffffffffu, may_wait(&args->watch, &mover));
         }
     }
-    for (; !alive && stored < mok_min64(step, steps); stored++) { /* loads under way end before their shared memory does */
-        wait_landed(&args->watch, &shared->full[stored % args->stages], (uint32_t)(stored / args->stages) & 1, stored, 0);
-    }
+    let_land(&args->watch, &carrier);
     mok_hw_bulk_wait_0();
 }
 
-/* PULL, one row tile: router weights, and zeros up to the next multiple of MOK_CHUNK_ROWS. Warp 1. */
+/* PULL, one row tile: router weights, and zeros up to the next multiple of MOK_CHUNK_ROWS. The last warp. */
 MOK_DEVICE void pull_words(const struct mok_cuda_move_args *args, int32_t tile_row)
 {
     int32_t lane = (int32_t)threadIdx.x % WARP, tile = (args->first_row + tile_row) / MOK_TILE_ROWS;
@@ -173,7 +185,7 @@ MOK_DEVICE void pull_words(const struct mok_cuda_move_args *args, int32_t tile_r
     }
 }
 
-/* PUSH, one row tile: dw of each row. Warp 1. */
+/* PUSH, one row tile: dw of each row. The last warp. */
 MOK_DEVICE void push_words(const struct mok_cuda_move_args *args, int32_t tile_row)
 {
     int32_t lane = (int32_t)threadIdx.x % WARP;
@@ -195,12 +207,7 @@ MOK_DEVICE void move_block(const struct mok_cuda_move_args *args, struct move_sh
     if (*args->ok == 0) {
         return;
     }
-    if (threadIdx.x < WARP) {
-        for (int32_t i = (int32_t)threadIdx.x; i < args->stages; i += WARP) {
-            mok_hw_mbarrier_init(&shared->full[i], 1);
-        }
-        mok_hw_fence_async(); /* the barriers, and what peers wrote before the ENTRY barrier, for the copy engine */
-        __syncwarp();
+    if (threadIdx.x < MOVERS * WARP) {
         move_rows(args, shared, direction);
     } else {
         int32_t rows = (int32_t)rows_here(args);
@@ -230,12 +237,11 @@ extern "C" __global__ void __launch_bounds__(MOVE_THREADS) push_rows(const __gri
 
 size_t mok_cuda_cut_rows(struct mok_cuda_move_args *args)
 {
-    args->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, MAX_CHUNK);
-    args->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, args->row_chunks), 16);
-    int32_t places = RING_BYTES / args->chunk_bytes;
-    args->batch = (int32_t)mok_max64(1, mok_min64(WARP, places / MIN_STAGES));
-    args->stages = (int32_t)mok_min64(MAX_STAGES, places / args->batch);
-    return sizeof(struct move_shared) + (size_t)args->stages * args->batch * args->chunk_bytes;
+    int64_t most_chunks = mok_ceil_div(args->row_bytes, MAX_CHUNK);
+    args->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, most_chunks), CHUNK_STEP);
+    args->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, args->chunk_bytes);
+    args->lanes = (int32_t)mok_min64(WARP, PLACES_BYTES / MOVERS / args->chunk_bytes);
+    return sizeof(struct move_shared) + (size_t)MOVERS * args->lanes * args->chunk_bytes;
 }
 
 struct mok_cuda_kernel mok_cuda_pull_kernel(void)

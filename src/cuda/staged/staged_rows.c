@@ -123,10 +123,9 @@ struct mok_cuda_move_args mok_cuda_move_window(const struct mok_staged *pass, co
 
 mok_status mok_cuda_move(const struct mok_staged *pass, const struct mok_window *window, enum mok_cuda_kernel_id id, struct mok_cuda_move_args *args)
 {
-    enum { BLOCKS_PER_SM = 2 };
     size_t shared_bytes = mok_cuda_cut_rows(args);
     MOK_TRY(mok_cuda_stage_begin(pass->group, pass->stream));
-    MOK_TRY(mok_cuda_launch(id, BLOCKS_PER_SM * pass->group->move_ctas, 0, shared_bytes, args, pass->stream));
+    MOK_TRY(mok_cuda_launch(id, pass->group->move_ctas, 0, shared_bytes, args, pass->stream));
     return mok_cuda_stage_end(pass->group, id == MOK_CUDA_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH, window->lap, pass->stream);
 }
 
