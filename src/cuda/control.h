@@ -21,6 +21,8 @@ struct mok_cuda_control {
     uint32_t fault_claim; /* 0 until somebody writes the fault into the record */
     uint32_t sum_blocks;  /* blocks of the final sum that are done; back to 0 with the last */
     uint32_t scatter_blocks; /* the same of SCATTER */
+    uint32_t routes_blocks;  /* the same of ROUTES */
+    uint32_t routes_failed;  /* of those, how many did not see SCHED complete; back to 0 with the last */
     uint64_t bad_ids;     /* over all schedules built */
     uint64_t passes_done;
     uint64_t trace_begin; /* of the stage that is being traced, ns */

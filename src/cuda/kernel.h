@@ -15,8 +15,7 @@
 enum mok_cuda_kernel_id {
     MOK_CUDA_COUNT,   /* own routes by expert, block by block */
     MOK_CUDA_SCATTER, /* own routes sorted by expert, stable; SCHED arrives */
-    MOK_CUDA_OWN,     /* SCHED waits; counts of the rows this rank owns */
-    MOK_CUDA_ROUTES,  /* where each row comes from */
+    MOK_CUDA_ROUTES,  /* SCHED waits; which rows this rank owns, and where each comes from */
     MOK_CUDA_BARRIER, /* ENTRY and EXIT: arrival and wait */
     MOK_CUDA_PUBLISH, /* copies into peer-visible memory */
     MOK_CUDA_PULL,    /* rows from their sources */
@@ -31,7 +30,7 @@ enum mok_cuda_kernel_id {
 enum {
     MOK_CUDA_ONE_BLOCK = 1024, /* threads of kernels that are one block, at most */
     MOK_CUDA_MAX_SHARED = 200 * 1024,
-    MOK_CUDA_MAX_EXPERTS = MOK_CUDA_MAX_SHARED / 4 / 3 /* three histograms fit in shared memory */
+    MOK_CUDA_MAX_EXPERTS = MOK_CUDA_MAX_SHARED / 4 / 3 - 8 /* three histograms, and the tables of ROUTES, fit in shared memory */
 };
 
 /* Arrays of struct mok_schedule_view, writable. */
@@ -66,13 +65,10 @@ struct mok_cuda_sort_args {
     int32_t num_experts;
 };
 
-/* OWN, ROUTES: the owner side. */
+/* ROUTES: the owner side. */
 struct mok_cuda_own_args {
     struct mok_cuda_watch watch;
     struct mok_cuda_schedule_arrays out;
-    int32_t *starts;      /* [R, El + 1] first place of each local expert in the list of each source; out of OWN */
-    int32_t *counts;      /* [R, El] out of OWN */
-    int32_t *source_from; /* [R + 1] routes of the sources before; out of OWN */
     int64_t sched_off;
     int64_t offset_off[2];
     int64_t list_off[2];
@@ -80,7 +76,6 @@ struct mok_cuda_own_args {
     int32_t first_expert;
     int32_t num_local;
     int32_t num_tokens;
-    int32_t stages_tables; /* 1: ROUTES copies starts, counts and source_from to shared memory first */
 };
 
 /* BARRIER. Thread s minds rank s. */
@@ -187,7 +182,6 @@ extern "C" {
 struct mok_cuda_kernel mok_cuda_count_kernel(void);
 struct mok_cuda_kernel mok_cuda_scatter_kernel(void);
 struct mok_cuda_kernel mok_cuda_barrier_kernel(void);
-struct mok_cuda_kernel mok_cuda_own_kernel(void);
 struct mok_cuda_kernel mok_cuda_routes_kernel(void);
 struct mok_cuda_kernel mok_cuda_publish_kernel(void);
 struct mok_cuda_kernel mok_cuda_pull_kernel(void);
@@ -204,7 +198,9 @@ MOK_MUST_USE mok_status mok_cuda_load_kernels(void);
 MOK_MUST_USE mok_status mok_cuda_launch(enum mok_cuda_kernel_id id, int32_t blocks, int32_t threads, size_t shared_bytes, const void *args,
                                         mok_stream stream);
 
-/* Cuts rows into bulk copies for PULL and PUSH, by bytes in flight and not by rows; fills the last four fields of args. Returns shared memory. */
+/* Shared memory of ROUTES. */
+size_t mok_cuda_routes_shared_bytes(int64_t num_ranks, int64_t num_local);
+/* Cuts rows into bulk copies for PULL and PUSH, by bytes in flight and not by rows; fills the last three fields of args. Returns shared memory. */
 size_t mok_cuda_cut_rows(struct mok_cuda_move_args *args);
 
 #ifdef __cplusplus

@@ -154,7 +154,7 @@ static mok_status poison_blocks(struct mok_pass_group *group, int byte)
     const struct mok_cuda_layout *layout = &group->layout;
     char *own = group->peer->base[dims->rank];
     MOK_TRY(fill(group, group->ring, byte, layout->ring_bytes));
-    MOK_TRY(fill(group, group->other + layout->starts, byte, layout->ones - layout->starts));
+    MOK_TRY(fill(group, group->other + layout->histogram, byte, layout->ones - layout->histogram));
     MOK_TRY(fill(group, group->other + layout->carry[0], byte, layout->other_bytes - layout->carry[0]));
     /* published rows, w, slots and dw slots stand one behind the other; saved x follows */
     MOK_TRY(fill(group, own + region->rows, byte, region->saved_x - region->rows));

@@ -62,14 +62,11 @@ static void plan_saved(const struct mok_pass_setup *setup, struct mok_cuda_layou
 static void plan_other(const struct mok_pass_setup *setup, struct mok_cuda_layout *layout)
 {
     const struct mok_dims *dims = &setup->dims;
-    int64_t num_ranks = dims->num_ranks, num_local = setup->num_local, cursor = 0;
+    int64_t num_ranks = dims->num_ranks, cursor = 0;
     int64_t tokens = dims->shared_inter > 0 ? dims->max_tokens : 0, back_tokens = setup->num_saved > 0 ? tokens : 0;
     int64_t carry = layout->spans_windows ? 3 * 4 * (int64_t)dims->inter * dims->hidden : 0;
     layout->control = take(&cursor, sizeof(struct mok_cuda_control));
     layout->base = take(&cursor, num_ranks * (int64_t)sizeof(char *));
-    layout->starts = take(&cursor, num_ranks * (num_local + 1) * 4);
-    layout->counts = take(&cursor, num_ranks * num_local * 4);
-    layout->source_from = take(&cursor, (num_ranks + 1) * 4);
     layout->histogram = take(&cursor, MOK_CUDA_MAX_SORT_BLOCKS * (int64_t)dims->num_experts * 4);
     layout->block_bad = take(&cursor, MOK_CUDA_MAX_SORT_BLOCKS * 4);
     layout->shared_h = take(&cursor, tokens * 2 * dims->shared_inter);

@@ -34,7 +34,7 @@ struct mok_cuda_layout {
     int64_t saved_stride, saved_bytes;
     /* the rest */
     int64_t control, base;
-    int64_t starts, counts, source_from, histogram, block_bad;       /* schedule scratch */
+    int64_t histogram, block_bad; /* schedule scratch */
     int64_t shared_h, shared_y, shared_dg, shared_du, shared_dw;     /* shared expert: as in the ring, rows are tokens */
     int64_t ones;   /* fp32 [T_max] weights of the shared expert where there are none */
     int64_t zeros;  /* int32 [token tiles] tile_expert, expert_first of the shared expert */

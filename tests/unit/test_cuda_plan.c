@@ -146,6 +146,16 @@ static void test_cut_rows(void **state)
     }
 }
 
+/* Whatever the ranks, the tables of the largest schedule fit an SM. */
+static void test_route_tables(void **state)
+{
+    (void)state;
+    for (int64_t num_ranks = 1; num_ranks <= 1024; num_ranks++) {
+        int64_t num_local = (MOK_CUDA_MAX_EXPERTS + num_ranks - 1) / num_ranks;
+        assert_true(mok_cuda_routes_shared_bytes(num_ranks, num_local) <= MOK_CUDA_MAX_SHARED);
+    }
+}
+
 /* ---- kernels and devices ---------------------------------------------------------------------------------------------------- */
 
 static void test_argument_structs(void **state)
@@ -153,7 +163,6 @@ static void test_argument_structs(void **state)
     (void)state;
     assert_int_equal(mok_cuda_count_kernel().args_bytes, sizeof(struct mok_cuda_sort_args));
     assert_int_equal(mok_cuda_scatter_kernel().args_bytes, sizeof(struct mok_cuda_sort_args));
-    assert_int_equal(mok_cuda_own_kernel().args_bytes, sizeof(struct mok_cuda_own_args));
     assert_int_equal(mok_cuda_routes_kernel().args_bytes, sizeof(struct mok_cuda_own_args));
     assert_int_equal(mok_cuda_barrier_kernel().args_bytes, sizeof(struct mok_cuda_barrier_args));
     assert_int_equal(mok_cuda_publish_kernel().args_bytes, sizeof(struct mok_cuda_publish_args));
@@ -187,7 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
         cmocka_unit_test(test_argument_structs),
         cmocka_unit_test(test_no_gpu),
     };

@@ -12,6 +12,12 @@ MOK_DEVICE void mok_hw_cluster_wait(void) { asm volatile("barrier.cluster.wait.a
 /* Shared memory written by ordinary stores, next read by TMA or wgmma: each writer fences, then a barrier. */
 MOK_DEVICE void mok_hw_fence_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* A kernel that is launched to follow another closely (kernel.c): waits until the one before is complete and its writes are seen. In any other
+ * kernel it does nothing. */
+MOK_DEVICE void mok_hw_grid_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/* Once all blocks have said so, the blocks of the kernel that follows may come to the SMs, as far as there is room. */
+MOK_DEVICE void mok_hw_grid_let_follow(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 /* Lets the device report an error and end the kernel: a store to address 0. Not the trap instruction: where that is reachable, the compiler
  * keeps to the registers of the kernel's entry, whatever setmaxnreg grants, and spills. */
 MOK_DEVICE void mok_hw_raise_device_error(void) { asm volatile("st.global.u32 [%0], %1;" ::"l"((uint64_t)0), "r"(0) : "memory"); }

@@ -1,7 +1,7 @@
 /*
  * Schedules on the host side: their memory, the launches that build one, copies for tables and tests; and the barrier launch.
  *
- *   COUNT -> SCATTER, SCHED arrives -> SCHED waits, OWN -> ROUTES         all on the caller's stream, no number comes back to the host
+ *   COUNT -> SCATTER, SCHED arrives -> SCHED waits, ROUTES         all on the caller's stream, no number comes back to the host
  *
  * A schedule that is destroyed goes to a list of the group and its memory is used again: freeing device memory waits for the whole device, also for
  * ranks on it that wait for this one.
@@ -18,8 +18,7 @@
 enum {
     WARP = 32,
     SCATTER_WARPS = 8,
-    BLOCK_TABLES = 2,            /* of SCATTER, beside those of its warps */
-    MAX_STAGED_BYTES = 48 * 1024 /* of tables that ROUTES keeps in shared memory */
+    BLOCK_TABLES = 2 /* of SCATTER, beside those of its warps */
 };
 
 /* ---- barrier ---------------------------------------------------------------------------------------------------------------- */
@@ -151,9 +150,6 @@ static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream s
     struct mok_cuda_own_args args = {
         .watch = group->watch,
         .out = schedule->arrays,
-        .starts = (int32_t *)(group->other + group->layout.starts),
-        .counts = (int32_t *)(group->other + group->layout.counts),
-        .source_from = (int32_t *)(group->other + group->layout.source_from),
         .sched_off = region->sched,
         .offset_off = {region->offset[0], region->offset[1]},
         .list_off = {region->list[0], region->list[1]},
@@ -162,12 +158,9 @@ static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream s
         .num_local = group->setup.num_local,
         .num_tokens = (int32_t)schedule->num_tokens,
     };
-    size_t table_bytes = ((size_t)dims->num_ranks * (2 * (size_t)group->setup.num_local + 2) + 1) * 4;
-    args.stages_tables = table_bytes <= MAX_STAGED_BYTES;
-    /* About as many routes as this rank sends: the rows of other ranks here, its own elsewhere. */
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_OWN, 1, 0, 0, &args, stream));
-    return mok_cuda_launch(MOK_CUDA_ROUTES, mok_cuda_blocks_for(group, dims->max_tokens * dims->top_k), 0,
-                           args.stages_tables ? table_bytes : 0, &args, stream);
+    /* About as many routes as this rank sends: the rows of other ranks here, its own elsewhere. No more blocks than SMs: they wait. */
+    int32_t blocks = (int32_t)mok_min64(group->move_ctas, mok_cuda_blocks_for(group, dims->max_tokens * dims->top_k));
+    return mok_cuda_launch(MOK_CUDA_ROUTES, blocks, 0, mok_cuda_routes_shared_bytes(dims->num_ranks, group->setup.num_local), &args, stream);
 }
 
 static mok_status enqueue_build(struct mok_pass_schedule *schedule, const int32_t *ids, mok_stream stream)

@@ -12,6 +12,7 @@
  * same time costs less than a block that does it for all while they wait.
  * n is read from the control block: the host does not know it in a replayed graph. Until SCHED(n) completes, n = sched + 1.
  */
+#include "cuda/hw/sync.cuh"
 #include "cuda/kernel.h"
 #include "cuda/meet.cuh"
 #include "cuda/schedule/scan.cuh"
@@ -76,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) count_routes(const __
     extern __shared__ int32_t histogram[]; /* [E] */
     __shared__ int32_t warp_sums[MOK_SCAN_WARPS];
     int32_t num_bad;
+    mok_hw_grid_let_follow();
     if (blockIdx.x == 0 && threadIdx.x == 0) { /* until the owner side is done, nobody finds rows here */
         struct mok_schedule_head none = {0, 0, 0, 0, 0};
         *args.head = none;
@@ -221,10 +223,12 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) scatter_routes(const 
     int32_t *place = tables + 2 * experts, *mine = place + warp * experts;
     int64_t part = mok_round_up(mok_ceil_div(args.chunk, num_warps), WARP), first = chunk_first(&args) + warp * part;
     int64_t end = mok_min64(chunk_end(&args), first + part);
-    uint32_t n = args.watch.control->sched + 1;
     int32_t ids[AHEAD];
-    load_ids(args.clean_ids, first + threadIdx.x % WARP, WARP, end, ids);
+    mok_hw_grid_let_follow();
     clear(place, num_warps * experts);
+    mok_hw_grid_wait();
+    uint32_t n = args.watch.control->sched + 1;
+    load_ids(args.clean_ids, first + threadIdx.x % WARP, WARP, end, ids);
     place_block(&args, tables, tables + experts, warp_sums);
     __syncthreads();
     count_warp(&args, ids, first, end, mine);
