@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/bench_device.h"
+#include "bench/bench_gemm.h"
 #include "bench/bench_host.h"
 #include "commands.h"
 #include "output_file.h"
@@ -48,18 +49,6 @@ static const struct mok_bench_settings bench_initial = {
     .num_warmups = MOK_BENCH_NOT_GIVEN,
 };
 
-/* The GEMMs alone have a harness of their own, which also keeps the history of the main loop. */
-static int explain_gemm(void)
-{
-    printf("The seven GEMMs alone, checked and timed beside cuBLAS on every shape (from the root of the repository, on a machine with a "
-           "Hopper "
-           "GPU, nvcc and cuBLAS):\n"
-           "  bash bench/ladder/ladder.sh           all shapes\n"
-           "  bash bench/ladder/ladder.sh qwen3-30b    some, joined by commas\n"
-           "Results go to $OUT, or to bench/results.\n");
-    return MOK_CLI_EXIT_OK;
-}
-
 static mok_status measure(struct mok_bench_settings *settings, mok_group_config *config, int is_cuda, struct mok_team *team)
 {
     int32_t num_ranks = HOST_RANKS;
@@ -85,22 +74,32 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     return mok_bench_host(settings, team);
 }
 
+/* The products of a layer alone, on one GPU. */
+static mok_status measure_gemms(const struct mok_bench_settings *settings)
+{
+    MOK_TRY(mok_output_check(settings->json));
+#ifdef MOK_HAVE_CUDA
+    return mok_bench_gemms(settings);
+#else
+    return mok_cli_fail(MOK_ERR_UNSUPPORTED, "this build has no CUDA");
+#endif
+}
+
 static int bench_command(void *given, mok_group_config *config, int num_names, char **names)
 {
     struct mok_bench_settings *settings = given;
     struct mok_team team;
     memset(&team, 0, sizeof team);
-    if (num_names > 0) {
-        return num_names == 1 && strcmp(names[0], "gemm") == 0
-                   ? explain_gemm()
-                   : mok_cli_usage(&mok_command_bench, "argument '%s' is not expected", mok_cli_quote(names[num_names - 1]));
+    int is_gemm = num_names == 1 && strcmp(names[0], "gemm") == 0;
+    if (num_names > 0 && !is_gemm) {
+        return mok_cli_usage(&mok_command_bench, "argument '%s' is not expected", mok_cli_quote(names[num_names - 1]));
     }
     if (config->peer != MOK_PEER_THREADS) {
         return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
     }
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
     int is_cuda = strcmp(mok_seat_backend_name(config), "cuda") == 0;
-    mok_status status = measure(settings, config, is_cuda, &team);
+    mok_status status = is_gemm ? measure_gemms(settings) : measure(settings, config, is_cuda, &team);
     int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
                : status == MOK_ERR_ARGUMENT ? mok_cli_usage(&mok_command_bench, "%s", mok_cli_sentence())
                                             : mok_cli_report(&mok_command_bench, status);
@@ -117,8 +116,9 @@ const struct mok_cli_command mok_command_bench = {
         "CPU: host clock; cblas_sgemm on all cores, one call after another, operands already fp32; 5 repeats after 1; 2 ranks.\n"
         "CUDA: device events; cuBLAS bf16, memory and link floors; the staged path with each of its stages, with --path fused that one\n"
         "beside it; 30 repeats after 10; a rank a GPU.\n"
-        "Sizes without a name: 32 experts, top 4, hidden 1024, intermediate 512, 2048 tokens on each rank. 'mok bench gemm' says how\n"
-        "the GEMMs alone are timed.",
+        "Sizes without a name: 32 experts, top 4, hidden 1024, intermediate 512, 2048 tokens on each rank.\n"
+        "'mok bench gemm' times each grouped GEMM of a layer alone on one GPU, beside cuBLAS, with the rows and experts of one of --ranks\n"
+        "ranks: without sizes the slices, qwen3-30b, mixtral-8x7b and kimi-k2. How the GEMMs came to be what they are: bench/ladder.",
     .options = bench_options,
     .num_options = sizeof bench_options / sizeof bench_options[0],
     .settings_bytes = sizeof(struct mok_bench_settings),
