@@ -245,6 +245,7 @@ static struct mok_cuda_move_args args_of(int32_t r, enum direction direction, in
     struct mok_cuda_move_args args;
     memset(&args, 0, sizeof args);
     args.watch.base = rank->base;
+    args.watch.own = rank->region;
     args.watch.control = rank->control;
     args.watch.local_limit_ns = 1000000000;
     args.watch.rank = r;

@@ -21,8 +21,7 @@ struct mok_cuda_control {
     uint32_t fault_claim; /* 0 until somebody writes the fault into the record */
     uint32_t sum_blocks;  /* blocks of the final sum that are done; back to 0 with the last */
     uint32_t scatter_blocks; /* the same of SCATTER */
-    uint32_t routes_blocks;  /* the same of ROUTES */
-    uint32_t routes_failed;  /* of those, how many did not see SCHED complete; back to 0 with the last */
+    uint32_t routes_blocks;  /* the same of ROUTES; in the upper 16 bits, how many of them did not see SCHED complete */
     uint64_t bad_ids;     /* over all schedules built */
     uint64_t passes_done;
     uint64_t trace_begin; /* of the stage that is being traced, ns */
@@ -43,6 +42,7 @@ struct mok_cuda_record {
 
 struct mok_cuda_watch {
     char *const *base;                /* [num_ranks] regions, device memory */
+    char *own;                        /* region of this rank: base[rank], without a load */
     struct mok_cuda_control *control; /* of this rank, device memory */
     struct mok_cuda_record *record;   /* of this rank, device address of pinned host memory */
     int64_t abort_off;                /* of the abort word in a region */

@@ -168,6 +168,7 @@ static mok_status fill_constants(struct mok_pass_group *group)
     free(ones);
     group->watch = (struct mok_cuda_watch){
         .base = base,
+        .own = group->peer->base[dims->rank],
         .control = group->control,
         .record = record,
         .abort_off = group->setup.region.abort,

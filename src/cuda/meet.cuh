@@ -23,7 +23,7 @@ MOK_DEVICE void mok_cuda_arrive(const struct mok_cuda_watch *watch, int64_t word
 /* Thread s waits for rank s. The result is for this thread's ranks only. */
 MOK_DEVICE int mok_cuda_wait_for_ranks(const struct mok_cuda_watch *watch, int64_t words_off, uint32_t n, int32_t site)
 {
-    const uint32_t *words = mok_cuda_word(watch, watch->rank, words_off);
+    const uint32_t *words = (const uint32_t *)(watch->own + words_off);
     int ok = 1;
     for (int32_t s = (int32_t)threadIdx.x; s < watch->num_ranks; s += (int32_t)blockDim.x) {
         ok = ok && mok_cuda_wait_word(watch, words + s, n, watch->peer_limit_ns, site, s);

@@ -23,7 +23,7 @@ MOK_DEVICE uint32_t *mok_cuda_word(const struct mok_cuda_watch *watch, int32_t r
 /* 0, or 1 + the rank that raised the abort. */
 MOK_DEVICE uint32_t mok_cuda_abort_word(const struct mok_cuda_watch *watch)
 {
-    return mok_hw_load_relaxed_sys(mok_cuda_word(watch, watch->rank, watch->abort_off));
+    return mok_hw_load_relaxed_sys((const uint32_t *)(watch->own + watch->abort_off));
 }
 
 /* What a wait saw when it gave up. */

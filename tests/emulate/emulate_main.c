@@ -126,6 +126,7 @@ static void open_seat(struct table *table, int32_t rank, enum trouble trouble)
     group->control->pass_ok = trouble != NO_ENTRY;
     *(uint32_t *)(table->region[rank] + group->setup.region.abort) = trouble == ABORTED;
     group->watch = (struct mok_cuda_watch){.base = table->region,
+                                           .own = table->region[rank],
                                            .control = group->control,
                                            .record = &seat->record,
                                            .abort_off = group->setup.region.abort,

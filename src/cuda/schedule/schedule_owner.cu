@@ -156,24 +156,28 @@ MOK_DEVICE void write_experts(const struct mok_cuda_own_args *args, const struct
     }
 }
 
-/* What is said once. One thread. */
-MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, const struct totals *totals)
+/* What is said once. One thread. bad_before: of the builds before this one. */
+MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, const struct totals *totals, uint64_t bad_before)
 {
-    struct mok_cuda_control *control = args->watch.control;
     struct mok_schedule_head head = {totals->padded, totals->padded / MOK_TILE_ROWS, totals->num_active, args->num_tokens, totals->bad};
     *args->out.head = head;
     *args->out.token_rows = args->num_tokens;
     *args->out.token_tiles = (args->num_tokens + MOK_TILE_ROWS - 1) / MOK_TILE_ROWS;
-    control->bad_ids += totals->bad;
+    args->watch.control->bad_ids = bad_before + totals->bad;
     volatile struct mok_cuda_record *record = args->watch.record;
-    record->bad_ids = control->bad_ids;
+    record->bad_ids = bad_before + totals->bad;
 }
 
-/* SCHED(n). 1 in all threads = every source has published. */
+/* SCHED(n). 1 in all threads = every source has published. The abort word is on its way while the sources' words are looked at. */
 MOK_DEVICE int wait_for_sources(const struct mok_cuda_own_args *args, uint32_t n)
 {
-    return __syncthreads_and(mok_cuda_may_meet(&args->watch, n, MOK_SITE_SCHED_BARRIER) &&
-                             mok_cuda_wait_for_ranks(&args->watch, args->sched_off, n, MOK_SITE_SCHED_BARRIER));
+    uint32_t aborted = mok_cuda_abort_word(&args->watch);
+    int ok = mok_cuda_wait_for_ranks(&args->watch, args->sched_off, n, MOK_SITE_SCHED_BARRIER);
+    if (aborted != 0 && threadIdx.x == 0) {
+        struct mok_cuda_sight sight = {MOK_SITE_SCHED_BARRIER, -1, (int64_t)n, 0};
+        mok_cuda_give_up(&args->watch, &sight);
+    }
+    return __syncthreads_and(ok && aborted == 0);
 }
 
 /* The largest i with from[i] <= value, 0 <= i < count, from[0] <= value. Of equal ones the last: runs without elements are passed over. */
@@ -255,21 +259,26 @@ MOK_DEVICE void write_rows(const struct mok_cuda_own_args *args, const struct ta
     }
 }
 
-/* The last block says that build n is complete, if it is in every block: until then, all read control->sched. */
-MOK_DEVICE void end_build(const struct mok_cuda_own_args *args, const struct totals *totals, int ok, uint32_t n)
+/* The last block says that build n is complete, if it is in every block: until then, all read control->sched. One thread of each block, when the
+ * block's other threads are done. */
+MOK_DEVICE void end_build(const struct mok_cuda_own_args *args, const struct totals *totals, int ok, uint32_t n, uint64_t bad_before)
 {
+    enum { FAILED = 1 << 16 };
     struct mok_cuda_control *control = args->watch.control;
-    if (!ok && threadIdx.x == 0) {
-        atomicAdd(&control->routes_failed, 1u);
+    uint32_t mine = ok ? 1 : 1 + FAILED;
+    __threadfence();
+    uint32_t arrived = atomicAdd(&control->routes_blocks, mine) + mine;
+    if (arrived % FAILED < gridDim.x) {
+        return;
     }
-    if (mok_cuda_is_last_block(&control->routes_blocks) && threadIdx.x == 0) {
-        int complete = atomicExch(&control->routes_failed, 0u) == 0;
-        if (complete) {
-            write_totals(args, totals);
-        }
-        control->sched_ok = complete ? 1 : 0;
-        control->sched = complete ? n : n - 1;
+    __threadfence();
+    int complete = arrived < FAILED;
+    if (complete) {
+        write_totals(args, totals, bad_before);
     }
+    control->routes_blocks = 0;
+    control->sched_ok = complete ? 1 : 0;
+    control->sched = complete ? n : n - 1;
 }
 
 extern "C" __global__ void __launch_bounds__(ROUTE_THREADS) find_routes(const __grid_constant__ struct mok_cuda_own_args args)
@@ -280,6 +289,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_THREADS) find_routes(const __
     struct totals totals = {0, 0, 0};
     mok_hw_grid_wait();
     uint32_t n = args.watch.control->sched + 1;
+    uint64_t bad_before = args.watch.control->bad_ids;
     int ok = wait_for_sources(&args, n);
     if (ok) {
         totals = make_tables(&args, &tables, warp_sums, n);
@@ -288,7 +298,10 @@ extern "C" __global__ void __launch_bounds__(ROUTE_THREADS) find_routes(const __
         }
         write_rows(&args, &tables, &totals, n);
     }
-    end_build(&args, &totals, ok, n);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        end_build(&args, &totals, ok, n, bad_before);
+    }
 }
 
 size_t mok_cuda_routes_shared_bytes(int64_t num_ranks, int64_t num_local)

@@ -229,6 +229,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) scatter_routes(const 
     mok_hw_grid_wait();
     uint32_t n = args.watch.control->sched + 1;
     load_ids(args.clean_ids, first + threadIdx.x % WARP, WARP, end, ids);
+    int may_meet = mok_cuda_may_meet(&args.watch, n, MOK_SITE_SCHED_BARRIER); /* here, beside other loads, and not when all wait for it */
     place_block(&args, tables, tables + experts, warp_sums);
     __syncthreads();
     count_warp(&args, ids, first, end, mine);
@@ -236,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) scatter_routes(const 
     place_warps(experts, tables, place);
     __syncthreads();
     put_warp(&args, ids, first, end, mine, (int32_t *)(args.region + args.list_off[n & 1]));
-    if (mok_cuda_is_last_block(&args.watch.control->scatter_blocks) && mok_cuda_may_meet(&args.watch, n, MOK_SITE_SCHED_BARRIER)) {
+    if (mok_cuda_is_last_block(&args.watch.control->scatter_blocks) && may_meet) {
         mok_cuda_arrive(&args.watch, args.sched_off, n);
     }
 }
