@@ -1,6 +1,6 @@
 /*
  * Device memory and one stream per rank, through the CUDA runtime. Rank r works on device r mod the number of devices, so several ranks may
- * share one; each device may read and write the memory of the others, as MOK_PEER_EXTERNAL needs it.
+ * share one. Access between devices is enabled by the groups that need it.
  *
  * Ranks that share a device wait for each other on it, so nothing here may wait for another rank's stream. Every copy and fill goes through the rank's
  * own stream and not through the default one. A rank keeps its stream from case to case: streams that come and go may end up in one hardware queue
@@ -28,11 +28,6 @@ static mok_status device_open(int32_t rank, int32_t *device_out, mok_stream *str
     }
     if (streams[rank] == NULL && cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking) != cudaSuccess) {
         return MOK_ERR_DEVICE;
-    }
-    for (int peer = 0; peer < num_devices; peer++) {
-        if (peer != rank % num_devices && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess) {
-            (void)cudaGetLastError(); /* enabled already, or impossible: then group creation says so */
-        }
     }
     rank_stream = streams[rank];
     *device_out = rank % num_devices;

@@ -65,11 +65,7 @@ static mok_status enable_peers(const struct mok_pass_group *group, const struct 
             return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %" PRId32 " on device %" PRId32 " cannot load from the memory of rank %" PRId32
                                  " on device %" PRId32 ": no peer access between the two", rank, group->device, r, all[r].device);
         }
-        cudaError_t error = cudaDeviceEnablePeerAccess(all[r].device, 0);
-        if (error != cudaErrorPeerAccessAlreadyEnabled) {
-            MOK_TRY(mok_cuda_check(error, "peer access"));
-        }
-        (void)cudaGetLastError();
+        MOK_TRY(mok_cuda_enable_peer(group->device, all[r].device));
     }
     return MOK_OK;
 }
