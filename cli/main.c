@@ -2,6 +2,7 @@
  * mok: the command-line tool. Finds the command; everything else is the command's own.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
@@ -46,6 +47,7 @@ static int run_tool(int argc, char **argv)
 /* What was said must have arrived: a full disk shows itself only here. */
 int main(int argc, char **argv)
 {
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
     int code = run_tool(argc, argv);
     int is_whole = fflush(stdout) == 0 && !ferror(stdout);
     if (is_whole || code == MOK_CLI_EXIT_ERROR) {

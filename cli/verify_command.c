@@ -276,7 +276,6 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
 {
     const struct verify_settings *settings = given;
     struct mok_team team;
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* eight ranks may share a GPU; the first CUDA call reads it */
     struct mok_case_where where = find_where(config);
     int code = check_request(config, &where, num_names, names);
     if (code != MOK_CLI_EXIT_OK) {

@@ -97,7 +97,6 @@ static int bench_command(void *given, mok_group_config *config, int num_names, c
     if (config->peer != MOK_PEER_THREADS) {
         return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
     }
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
     int is_cuda = strcmp(mok_seat_backend_name(config), "cuda") == 0;
     mok_status status = is_gemm ? measure_gemms(settings) : measure(settings, config, is_cuda, &team);
     int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
