@@ -1,15 +1,17 @@
 #!/bin/sh
-# One golden layer through mok run: ids, weights, output and gradients of the transformers package, on three ranks. Also looks that each of
-# them was compared, every row and every route. Usage: golden_layer.sh MOK LAYER_FILE TOKENS TOP_K
+# One golden layer through mok run: ids, weights, output and gradients of the transformers package. Also looks that each of them was compared, every
+# row and every route. Usage: golden_layer.sh MOK LAYER_FILE TOKENS TOP_K [OPTION...]; options of mok run, default --backend cpu --ranks 3
 set -eu
 folder=$(dirname "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-if ! "$1" run --weights "$2" --input "$folder/io.safetensors" --backend cpu --ranks 3 > "$work/table"; then
+mok=$1 layer=$2 tokens=$3 routes=$(($3 * $4))
+shift 4
+[ $# -gt 0 ] || set -- --backend cpu --ranks 3
+if ! "$mok" run --weights "$layer" --input "$folder/io.safetensors" "$@" > "$work/table"; then
     cat "$work/table"
     exit 1
 fi
-routes=$(($3 * $4))
 failed=0
 # expect NAME CHECKED: that many, none failed; dx rows near a clamp bound may be left out.
 expect() {
@@ -22,11 +24,11 @@ expect() {
 }
 expect "router ids, stored" $routes
 expect "router weights, stored" $routes
-expect "y rows, stored output" "$3"
-expect "dx rows, stored" "$3"
+expect "y rows, stored output" "$tokens"
+expect "dx rows, stored" "$tokens"
 expect "router weight gradients, stored" $routes
 case $folder in
-*qwen2_moe) expect "shared weight gradients, stored" "$3" ;;
+*qwen2_moe) expect "shared weight gradients, stored" "$tokens" ;;
 esac
 grep -e '^worst row error' "$work/table"
 exit $failed
