@@ -1,15 +1,17 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [NAME]
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--again N] [NAME]
  *
- * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path
+ * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path; N: each case that passed is run
+ * on N more groups, with the same bits and without the oracles, to find what happens seldom
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/object.h"
+#include "case/case_bits.h"
 #include "case/case_list.h"
 #include "case/case_run.h"
 #include "cuda/rank_memory.h"
@@ -34,7 +36,47 @@ static void print_failure(const struct mok_case_result *result)
     }
 }
 
-static void run_case(const struct mok_ref_case *recipe, const struct mok_case_where *where)
+enum { AGAIN_STEPS = 3 };
+
+/* The case on num_groups groups one after another, a few steps each: every step has the bits of the first. */
+static void run_again(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_groups)
+{
+    struct mok_ref_problem problem;
+    struct mok_ref_outputs outputs[AGAIN_STEPS];
+    struct mok_case_result result = {.status = MOK_OK};
+    struct mok_case_bits bits = {0};
+    mok_status status = mok_ref_generate(recipe, 0, &problem);
+    memset(outputs, 0, sizeof outputs);
+    for (int s = 0; s < AGAIN_STEPS && status == MOK_OK; s++) {
+        status = mok_ref_outputs_alloc(&problem, &outputs[s]);
+    }
+    for (int g = 0; g < num_groups && status == MOK_OK && result.num_differences + bits.num_differences == 0; g++) {
+        struct mok_case_step steps[AGAIN_STEPS];
+        for (int s = 0; s < AGAIN_STEPS; s++) { /* the first step of the first group stays */
+            steps[s] = (struct mok_case_step){&problem, &outputs[g > 0 && s == 0 ? 1 : s], s % 2 == 0 ? 0xff : 0x7f};
+        }
+        mok_case_run_steps(steps, AGAIN_STEPS, &recipe->knobs, where, &result);
+        status = result.status;
+        for (int s = 1; s < AGAIN_STEPS && status == MOK_OK; s++) {
+            struct mok_ref_scope scope = mok_case_scope(&problem, where);
+            mok_case_bits_tokens(&problem, &outputs[0], &outputs[s], 0, problem.num_tokens, NULL, "again", &bits);
+            mok_case_bits_grads(&problem, &outputs[0], &outputs[s], scope, NULL, "again", &bits);
+        }
+    }
+    gpu_check(status == MOK_OK && result.num_differences + bits.num_differences == 0, "%-24s %d more groups, the same bits; %.2f s", recipe->name,
+              num_groups, result.backend_s);
+    if (status != MOK_OK) {
+        printf("    rank %d: %s: %s\n", result.status_rank, mok_status_name(status), result.message);
+    } else if (result.num_differences + bits.num_differences > 0) {
+        printf("    %s %s\n", result.difference, bits.difference);
+    }
+    for (int s = 0; s < AGAIN_STEPS; s++) {
+        mok_ref_outputs_free(&problem, &outputs[s]);
+    }
+    mok_ref_problem_free(&problem);
+}
+
+static void run_case(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_again)
 {
     struct mok_case_result result;
     mok_case_run(recipe, where, &result);
@@ -48,6 +90,8 @@ static void run_case(const struct mok_ref_case *recipe, const struct mok_case_wh
                    worst[MOK_CHECK_Y].ratio, worst[MOK_CHECK_DX].ratio, worst[MOK_CHECK_DW].ratio, worst[MOK_CHECK_DGATE].ratio,
                    worst[MOK_CHECK_DUP].ratio, worst[MOK_CHECK_DDOWN].ratio, result.backend_s, result.oracle_s)) {
         print_failure(&result);
+    } else if (num_again > 0) {
+        run_again(recipe, where, num_again);
     }
 }
 
@@ -55,7 +99,7 @@ int main(int argc, char **argv)
 {
     struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .poison = poison};
     const char *name = NULL;
-    int with_slow = 0;
+    int with_slow = 0, num_again = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slow") == 0) {
             with_slow = 1;
@@ -65,6 +109,8 @@ int main(int argc, char **argv)
             where.path = MOK_PATH_FUSED;
         } else if (strcmp(argv[i], "--timeout") == 0 && i + 1 < argc) {
             where.peer_timeout_ms = where.local_timeout_ms = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--again") == 0 && i + 1 < argc) {
+            num_again = atoi(argv[++i]);
         } else {
             name = argv[i];
         }
@@ -78,7 +124,7 @@ int main(int argc, char **argv)
         recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : recipe.knobs.path;
         int is_wanted = (name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow);
         if (is_wanted && mok_case_is_listed(&recipe, &where)) {
-            run_case(&recipe, &where);
+            run_case(&recipe, &where, num_again);
         }
     }
     return gpu_finish();

@@ -11,55 +11,7 @@
 #include "gpu_layer.h"
 #include "gpu_slow.h"
 
-enum { MAX_RANKS = 8, NUM_REPLAYS = 100, NUM_QUEUED = 200, POISON = 0xab };
-
-struct run {
-    int32_t num_ranks;
-    mok_hub *hub;
-    mok_status status[MAX_RANKS];
-    int num_wrong[MAX_RANKS];
-    void (*work)(struct run *run, struct gpu_layer *layer, char *a, char *b);
-};
-
-static void note(struct run *run, int32_t rank, mok_status status)
-{
-    if (status != MOK_OK && run->status[rank] == MOK_OK) {
-        run->status[rank] = status;
-        gpu_check(0, "rank %d: %s: %s", rank, mok_status_name(status), mok_last_error());
-    }
-}
-
-static void on_rank(int32_t rank, void *context)
-{
-    struct run *run = context;
-    struct gpu_layer layer;
-    mok_group_config config;
-    mok_status status = gpu_layer_config(rank, run->num_ranks, run->hub, &config);
-    memset(&layer, 0, sizeof layer);
-    if (status == MOK_OK) {
-        status = gpu_layer_open(&layer, &config);
-    }
-    note(run, rank, status);
-    if (status == MOK_OK) {
-        char *a = malloc(layer.outputs_bytes), *b = malloc(layer.outputs_bytes);
-        run->work(run, &layer, a, b);
-        free(a);
-        free(b);
-    }
-    note(run, rank, gpu_layer_close(&layer));
-}
-
-static int run_all(int32_t num_ranks, void (*work)(struct run *, struct gpu_layer *, char *, char *))
-{
-    struct run run = {.num_ranks = num_ranks, .work = work};
-    int ok = mok_hub_create(num_ranks, &run.hub) == MOK_OK;
-    gpu_run_ranks(num_ranks, on_rank, &run);
-    for (int32_t r = 0; r < num_ranks; r++) {
-        ok = ok && run.status[r] == MOK_OK && run.num_wrong[r] == 0;
-    }
-    mok_hub_destroy(run.hub);
-    return ok;
-}
+enum { NUM_REPLAYS = 100, NUM_QUEUED = 200, POISON = 0xab };
 
 static mok_status eager(struct gpu_layer *layer, uint32_t seed, char *to)
 {
@@ -71,37 +23,41 @@ static mok_status eager(struct gpu_layer *layer, uint32_t seed, char *to)
 
 /* ---- graph ------------------------------------------------------------------------------------------------------------------ */
 
-static void graph_work(struct run *run, struct gpu_layer *layer, char *a, char *b)
+static void graph_work(struct gpu_run *run, struct gpu_layer *layer)
 {
+    char *a = malloc(layer->outputs_bytes), *b = malloc(layer->outputs_bytes);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     mok_group_state state = {.struct_size = sizeof state};
     gpu_layer_inputs(layer, 0);
-    note(run, layer->rank, cudaStreamBeginCapture(layer->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
-    note(run, layer->rank, gpu_layer_enqueue(layer));
-    note(run, layer->rank, cudaStreamEndCapture(layer->stream, &graph) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
-    note(run, layer->rank, cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+    gpu_run_note(run, layer->rank, cudaStreamBeginCapture(layer->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+    gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
+    gpu_run_note(run, layer->rank, cudaStreamEndCapture(layer->stream, &graph) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+    gpu_run_note(run, layer->rank, cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
     gpu_meet();
     for (uint32_t i = 0; i < NUM_REPLAYS && run->status[layer->rank] == MOK_OK; i++) {
-        note(run, layer->rank, eager(layer, i, a));
+        gpu_run_note(run, layer->rank, eager(layer, i, a));
         gpu_layer_poison(layer, POISON);
-        note(run, layer->rank, cudaGraphLaunch(exec, layer->stream) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
-        note(run, layer->rank, gpu_layer_outputs(layer, b));
+        gpu_run_note(run, layer->rank, cudaGraphLaunch(exec, layer->stream) == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE);
+        gpu_run_note(run, layer->rank, gpu_layer_outputs(layer, b));
         run->num_wrong[layer->rank] += memcmp(a, b, layer->outputs_bytes) != 0;
     }
-    note(run, layer->rank, mok_group_status(layer->group, &state));
+    gpu_run_note(run, layer->rank, mok_group_status(layer->group, &state));
     run->num_wrong[layer->rank] += state.passes_done != 4 * NUM_REPLAYS;
     gpu_meet();
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
+    free(a);
+    free(b);
 }
 
 /* ---- late input ------------------------------------------------------------------------------------------------------------- */
 
-static void late_work(struct run *run, struct gpu_layer *layer, char *a, char *b)
+static void late_work(struct gpu_run *run, struct gpu_layer *layer)
 {
+    char *a = malloc(layer->outputs_bytes), *b = malloc(layer->outputs_bytes);
     char *ready = NULL;
-    note(run, layer->rank, eager(layer, 5, a));
+    gpu_run_note(run, layer->rank, eager(layer, 5, a));
     cudaMalloc((void **)&ready, layer->inputs_bytes);
     cudaMemcpyAsync(ready, layer->inputs, layer->inputs_bytes, cudaMemcpyDeviceToDevice, layer->stream);
     cudaMemsetAsync(layer->inputs, 0x7f, layer->inputs_bytes, layer->stream);
@@ -115,38 +71,49 @@ static void late_work(struct run *run, struct gpu_layer *layer, char *a, char *b
     for (int i = 0; i < NUM_QUEUED; i++) {
         layer->forward = forward;
         layer->backward = backward;
-        note(run, layer->rank, gpu_layer_enqueue(layer));
+        gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
         memset(&layer->forward, 0x7f, sizeof layer->forward); /* what a call was given may go when it returns */
         memset(&layer->backward, 0x7f, sizeof layer->backward);
     }
     layer->forward = forward;
     layer->backward = backward;
-    note(run, layer->rank, gpu_layer_outputs(layer, b));
+    gpu_run_note(run, layer->rank, gpu_layer_outputs(layer, b));
     run->num_wrong[layer->rank] += memcmp(a, b, layer->outputs_bytes) != 0;
     gpu_meet();
     cudaFree(ready);
+    free(a);
+    free(b);
 }
 
 /* ---- two streams ------------------------------------------------------------------------------------------------------------ */
 
-static void streams_work(struct run *run, struct gpu_layer *layer, char *a, char *b)
+static void streams_work(struct gpu_run *run, struct gpu_layer *layer)
 {
+    char *a = malloc(layer->outputs_bytes), *b = malloc(layer->outputs_bytes);
     cudaStream_t first = layer->stream, second;
     cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
     for (uint32_t i = 0; i < 5; i++) {
-        note(run, layer->rank, eager(layer, i, a));
+        gpu_run_note(run, layer->rank, eager(layer, i, a));
         gpu_layer_poison(layer, POISON);
         cudaStreamSynchronize(first);
         gpu_meet();
         gpu_slow(first, 20000000);
-        note(run, layer->rank, mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, first));
-        note(run, layer->rank, mok_forward(layer->layer, layer->schedule, &layer->forward, second));
-        note(run, layer->rank, mok_backward(layer->layer, layer->schedule, &layer->backward, first));
-        note(run, layer->rank, gpu_layer_outputs(layer, b));
+        gpu_run_note(run, layer->rank, mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, first));
+        gpu_run_note(run, layer->rank, mok_forward(layer->layer, layer->schedule, &layer->forward, second));
+        gpu_run_note(run, layer->rank, mok_backward(layer->layer, layer->schedule, &layer->backward, first));
+        gpu_run_note(run, layer->rank, gpu_layer_outputs(layer, b));
         run->num_wrong[layer->rank] += memcmp(a, b, layer->outputs_bytes) != 0;
     }
     gpu_meet();
     cudaStreamDestroy(second);
+    free(a);
+    free(b);
+}
+
+static int run_all(int32_t num_ranks, void (*work)(struct gpu_run *run, struct gpu_layer *layer))
+{
+    struct gpu_run run = {.num_ranks = num_ranks, .work = work};
+    return gpu_run_all(&run);
 }
 
 int main(void)

@@ -74,7 +74,7 @@ static mok_status open_weights(struct gpu_layer *layer)
     mok_bf16 *own = image + routed + shared;
     mok_layer_config config;
     MOK_TRY(mok_local_experts(GPU_LAYER_EXPERTS, layer->num_ranks, layer->rank, &first, &layer->num_local));
-    fill_bf16(image, routed + shared, 0.1f, 99);
+    fill_bf16(image, routed + shared, 0.1f, 99 + (uint32_t)layer->idx);
     for (int m = 0; m < 3; m++) { /* the local experts of each kind of matrix */
         int64_t matrix = GPU_LAYER_INTER * GPU_LAYER_HIDDEN;
         memcpy(own + m * layer->num_local * matrix, image + (m * GPU_LAYER_EXPERTS + first) * matrix, (size_t)(layer->num_local * matrix) * 2);
@@ -151,6 +151,27 @@ static mok_status open_tensors(struct gpu_layer *layer)
     return MOK_OK;
 }
 
+/* Everything but group and stream. */
+static mok_status open_objects(struct gpu_layer *layer)
+{
+    MOK_TRY(open_weights(layer));
+    MOK_TRY(mok_schedule_create(layer->group, &layer->schedule));
+    MOK_TRY(mok_group_saved(layer->group, layer->idx, &layer->saved));
+    return open_tensors(layer);
+}
+
+mok_status gpu_layer_open_beside(struct gpu_layer *layer, const struct gpu_layer *first, int32_t idx)
+{
+    memset(layer, 0, sizeof *layer);
+    layer->rank = first->rank;
+    layer->num_ranks = first->num_ranks;
+    layer->idx = idx;
+    layer->num_tokens = first->num_tokens;
+    layer->stream = first->stream;
+    layer->group = first->group;
+    return open_objects(layer);
+}
+
 mok_status gpu_layer_open(struct gpu_layer *layer, const mok_group_config *config)
 {
     int32_t first = 0;
@@ -163,21 +184,18 @@ mok_status gpu_layer_open(struct gpu_layer *layer, const mok_group_config *confi
         return mok_base_fail(MOK_ERR_DEVICE, "rank %d: device %d", layer->rank, config->device);
     }
     MOK_TRY(mok_group_create(config, &layer->group));
-    MOK_TRY(open_weights(layer));
-    MOK_TRY(mok_schedule_create(layer->group, &layer->schedule));
-    MOK_TRY(mok_group_saved(layer->group, 0, &layer->saved));
-    return open_tensors(layer);
+    return open_objects(layer);
 }
 
 mok_status gpu_layer_close(struct gpu_layer *layer)
 {
     mok_schedule_destroy(layer->schedule);
     mok_layer_destroy(layer->layer);
-    mok_status status = mok_group_destroy(layer->group);
+    mok_status status = layer->idx > 0 ? MOK_OK : mok_group_destroy(layer->group);
     cudaFree(layer->weights);
     cudaFree(layer->inputs);
     cudaFree(layer->outputs);
-    if (layer->stream != NULL) {
+    if (layer->stream != NULL && layer->idx == 0) {
         cudaStreamDestroy(layer->stream);
     }
     memset(layer, 0, sizeof *layer);
@@ -224,4 +242,54 @@ mok_status gpu_layer_outputs(struct gpu_layer *layer, char *to)
         return mok_base_fail(MOK_ERR_DEVICE, "rank %d: outputs", layer->rank);
     }
     return MOK_OK;
+}
+
+/* ---- the same work on every rank --------------------------------------------------------------------------------------------- */
+
+void gpu_run_note(struct gpu_run *run, int32_t rank, mok_status status)
+{
+    if (status != MOK_OK && run->status[rank] == MOK_OK) {
+        run->status[rank] = status;
+        gpu_check(0, "rank %d: %s: %s", rank, mok_status_name(status), mok_last_error());
+    }
+}
+
+static void run_on_rank(int32_t rank, void *context)
+{
+    struct gpu_run *run = context;
+    struct gpu_layer layer;
+    mok_group_config config;
+    mok_status status = gpu_layer_config(rank, run->num_ranks, run->hub, &config);
+    memset(&layer, 0, sizeof layer);
+    config.path = run->path != MOK_PATH_AUTO ? run->path : config.path;
+    config.num_saved = run->num_saved > 0 ? run->num_saved : 1;
+    config.device = run->num_devices > 0 ? rank % run->num_devices : config.device;
+    if (status == MOK_OK) {
+        status = gpu_layer_open(&layer, &config);
+    }
+    gpu_run_note(run, rank, status);
+    gpu_meet();
+    int all_open = 1;
+    for (int32_t r = 0; r < run->num_ranks; r++) {
+        all_open = all_open && run->status[r] == MOK_OK;
+    }
+    gpu_meet();
+    if (all_open) {
+        run->work(run, &layer);
+    }
+    gpu_run_note(run, rank, gpu_layer_close(&layer));
+}
+
+int gpu_run_all(struct gpu_run *run)
+{
+    int ok = mok_hub_create(run->num_ranks, &run->hub) == MOK_OK;
+    if (ok) {
+        gpu_run_ranks(run->num_ranks, run_on_rank, run);
+    }
+    for (int32_t r = 0; r < run->num_ranks; r++) {
+        ok = ok && run->status[r] == MOK_OK && run->num_wrong[r] == 0;
+    }
+    mok_hub_destroy(run->hub);
+    run->hub = NULL;
+    return ok;
 }

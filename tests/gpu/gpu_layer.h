@@ -20,6 +20,7 @@ enum {
 
 struct gpu_layer {
     int32_t rank, num_ranks;
+    int32_t idx; /* which of the layers of a group: its weights, its saved object */
     int64_t num_tokens;
     int32_t num_local;
     cudaStream_t stream;
@@ -43,7 +44,9 @@ mok_status gpu_layer_config(int32_t rank, int32_t num_ranks, mok_hub *hub, mok_g
 
 /* Collective. config: from gpu_layer_config, changed as wanted. */
 mok_status gpu_layer_open(struct gpu_layer *layer, const mok_group_config *config);
-/* Bounded as mok_group_destroy is; returns what it says. */
+/* Another layer of the group of `first`, on its stream: own weights, schedule, tensors, and the idx-th saved object, idx > 0. Not collective. */
+mok_status gpu_layer_open_beside(struct gpu_layer *layer, const struct gpu_layer *first, int32_t idx);
+/* Bounded as mok_group_destroy is; returns what it says. Layers beside go before the first one. */
 mok_status gpu_layer_close(struct gpu_layer *layer);
 
 /* Host image of the inputs of a seed, to[inputs_bytes]. */
@@ -56,5 +59,27 @@ mok_status gpu_layer_enqueue(struct gpu_layer *layer);
 void gpu_layer_poison(struct gpu_layer *layer, int byte);
 /* Waits for the stream (bounded by the group's deadlines) and copies the outputs out, to[outputs_bytes]. */
 mok_status gpu_layer_outputs(struct gpu_layer *layer, char *to);
+
+/* ---- the same work on every rank --------------------------------------------------------------------------------------------- */
+
+enum { GPU_RUN_RANKS = 8 };
+
+struct gpu_run {
+    int32_t num_ranks;
+    int32_t path;       /* mok_path; AUTO = what the environment says */
+    int32_t num_saved;  /* 0 = 1 */
+    int32_t num_devices; /* ranks are spread over so many; 0 = all there are */
+    void (*work)(struct gpu_run *run, struct gpu_layer *layer); /* on each rank, its group open */
+    const void *context; /* for work */
+    /* filled in */
+    mok_hub *hub;
+    mok_status status[GPU_RUN_RANKS]; /* the first failure */
+    int64_t num_wrong[GPU_RUN_RANKS];
+};
+
+/* Opens the group, does the work, closes. 1 = no rank failed, nothing was wrong. */
+int gpu_run_all(struct gpu_run *run);
+/* Keeps a rank's first failure, and prints it. */
+void gpu_run_note(struct gpu_run *run, int32_t rank, mok_status status);
 
 #endif

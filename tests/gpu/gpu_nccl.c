@@ -1,8 +1,9 @@
 /*
- * Ranks as processes that meet through NCCL, one GPU each: the bits of the same layer run by threads, and a peer that is killed or stopped. With one GPU
- * the group has one rank and the faults are skipped.
+ * Ranks as processes that meet through NCCL, one GPU each: the bits of the same layer run by threads, also when each process sees its own GPU alone, as
+ * device 0; two ranks on one GPU are refused; a peer that is killed or stopped. With one GPU the group has one rank, and the faults are skipped.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,7 +17,7 @@
 
 enum { MAX_RANKS = 8, LIMIT_MS = 4000, OUTPUT_ROOM = 16 << 20 };
 
-enum scenario { PLAIN, KILLED, STOPPED };
+enum scenario { PLAIN, APART, SAME_GPU, KILLED, STOPPED };
 
 /* Between processes. */
 struct board {
@@ -36,7 +37,8 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     mok_status status = gpu_layer_config(rank, num_ranks, NULL, &config);
     config.peer = MOK_PEER_NCCL;
     config.nccl_id = &board->id;
-    config.peer_timeout_ms = scenario == PLAIN ? 60000 : LIMIT_MS;
+    config.peer_timeout_ms = scenario == KILLED || scenario == STOPPED ? LIMIT_MS : 60000;
+    config.device = scenario == SAME_GPU ? 0 : config.device;
     config.local_timeout_ms = LIMIT_MS;
     status = status == MOK_OK ? gpu_layer_open(layer, &config) : status;
     if (status != MOK_OK) {
@@ -48,7 +50,7 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     status = gpu_layer_enqueue(layer);
     status = status == MOK_OK ? gpu_layer_outputs(layer, board->outputs[rank]) : status;
     board->is_running[rank] = 1;
-    if (scenario != PLAIN && status == MOK_OK) {
+    if ((scenario == KILLED || scenario == STOPPED) && status == MOK_OK) {
         if (rank == 1) {
             raise(scenario == KILLED ? SIGKILL : SIGSTOP);
         }
@@ -59,11 +61,32 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     return status;
 }
 
+/* Leaves only the rank-th of the GPUs that the environment allows. */
+static void see_one_gpu(int32_t rank)
+{
+    char list[512], one[64];
+    const char *allowed = getenv("CUDA_VISIBLE_DEVICES"), *name = NULL;
+    if (allowed == NULL) {
+        snprintf(one, sizeof one, "%d", rank);
+    } else {
+        snprintf(list, sizeof list, "%s", allowed);
+        name = strtok(list, ",");
+        for (int32_t i = 0; i < rank && name != NULL; i++) {
+            name = strtok(NULL, ",");
+        }
+        snprintf(one, sizeof one, "%s", name == NULL ? "" : name);
+    }
+    (void)setenv("CUDA_VISIBLE_DEVICES", one, 1);
+}
+
 /* One rank, in a process of its own that has not used CUDA before. */
 static void child(struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario)
 {
     struct gpu_layer layer;
     memset(&layer, 0, sizeof layer);
+    if (scenario == APART) {
+        see_one_gpu(rank);
+    }
     (void)gpu_count();
     if (rank == 0) {
         ncclGetUniqueId(&board->id);
@@ -129,7 +152,7 @@ static void on_thread(int32_t rank, void *context)
     (void)gpu_layer_close(&layer);
 }
 
-static void compare_with_threads(const struct board *board, int32_t num_ranks)
+static void compare_with_threads(const struct board *board, int32_t num_ranks, const char *name)
 {
     struct threads_run run = {.num_ranks = num_ranks, .board = board};
     int ok = mok_hub_create(num_ranks, &run.hub) == MOK_OK;
@@ -146,7 +169,17 @@ static void compare_with_threads(const struct board *board, int32_t num_ranks)
         ok = ok && run.num_wrong[r] == 0;
     }
     mok_hub_destroy(run.hub);
-    gpu_check(ok, "nccl, %d processes with a GPU each: the bits that threads give", num_ranks);
+    gpu_check(ok, "nccl, %d processes%s: the bits that threads give", num_ranks, name);
+}
+
+/* NCCL takes a GPU once: both ranks must be told, and neither may wait for ever. */
+static void refuse_same_gpu(void)
+{
+    struct board *board = run_processes(2, SAME_GPU);
+    int ok = board->status[0] == MOK_ERR_UNSUPPORTED && board->status[1] == MOK_ERR_UNSUPPORTED;
+    gpu_check(ok, "nccl, two processes on one GPU: refused with %s and %s (%s)", mok_status_name(board->status[0]), mok_status_name(board->status[1]),
+              board->message[0]);
+    munmap(board, sizeof *board);
 }
 
 static void lose_a_peer(enum scenario scenario, const char *name)
@@ -176,15 +209,18 @@ int main(void)
         return gpu_finish();
     }
     int32_t num_ranks = count < MAX_RANKS ? count : MAX_RANKS;
-    struct board *board = run_processes(num_ranks, PLAIN);
+    struct board *board = run_processes(num_ranks, PLAIN), *apart = run_processes(num_ranks, APART);
+    refuse_same_gpu();
     if (count > 1) {
         lose_a_peer(KILLED, "killed");
         lose_a_peer(STOPPED, "stopped");
     } else {
         gpu_skip("nccl: more than one rank, killed and stopped peers: one GPU");
     }
-    compare_with_threads(board, num_ranks);
+    compare_with_threads(board, num_ranks, " with a GPU each");
+    compare_with_threads(apart, num_ranks, " that see one GPU each");
     munmap(board, sizeof *board);
+    munmap(apart, sizeof *apart);
     return gpu_finish();
 }
 #else

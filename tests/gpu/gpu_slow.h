@@ -1,17 +1,27 @@
 /*
- * A kernel that takes its time, to make a stream late.
+ * Kernels of the tests: one that takes its time, to make a stream late; one that holds SMs; one that compares bits where they are.
  */
 #ifndef MOK_GPU_SLOW_H
 #define MOK_GPU_SLOW_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Enqueues a kernel on `stream` (cudaStream_t) that does nothing for `ns` nanoseconds. Returns a cudaError_t. */
+/* All enqueue on `stream` (cudaStream_t) and return a cudaError_t. */
+
+/* Does nothing for `ns` nanoseconds. */
 int gpu_slow(void *stream, uint64_t ns);
+
+/* Takes half the threads and all shared memory of num_sms SMs until words[1] is not 0, or the limit is over. words[0] counts the SMs it has. words:
+ * device address of pinned host memory, zeroed. */
+int gpu_hold(void *stream, int32_t num_sms, uint32_t *words, uint64_t limit_ns);
+
+/* Adds the number of 16-byte words in which a and b differ to *count (device memory). bytes: a multiple of 16. */
+int gpu_count_differences(void *stream, const void *a, const void *b, size_t bytes, uint32_t *count);
 
 #ifdef __cplusplus
 }

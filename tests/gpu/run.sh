@@ -2,12 +2,19 @@
 # Builds the library and everything that needs a GPU on a GPU machine, and runs it. Prints "N passed, N failed, N skipped" last; exit code 0 when
 # nothing failed and something passed.
 #
-# Usage: run.sh [BUILD_DIR]
-# Needs cmake, ninja, gcc and nvcc. What else is there is used: OpenBLAS, cJSON, MPI, NCCL (MOK_NCCL_ROOT, or Python's package), compute-sanitizer.
+# Usage: run.sh [--long] [BUILD_DIR]      --long: the stress tests with their full numbers everywhere
+# Needs cmake, ninja, gcc and nvcc. What else is there is used: OpenBLAS, cJSON (MOK_CJSON_ROOT), MPI, NCCL (MOK_NCCL_ROOT, or Python's package),
+# compute-sanitizer.
 #
-# Two groups of programs run side by side, because each of them mostly keeps a CPU core busy or waits for deadlines; then one by one those
-# that look at the whole GPU. Each leaves its log and its counts in the build directory.
+# Groups of programs run side by side, because each of them mostly keeps a CPU core busy or waits for deadlines; then one by one those
+# that look at the whole GPU. Ranks are spread over all GPUs; where there are several, a group runs on one of them alone, so that ranks share it.
+# Each program leaves its log and its counts in the build directory.
 set -u
+long=
+if [ "${1:-}" = --long ]; then
+    long=--long
+    shift
+fi
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
 build_dir=${1:-/tmp/mok-gpu-build}
 bin=$build_dir/tests/gpu
@@ -79,7 +86,8 @@ mkdir -p "$build_dir"
 rm -rf "$counts"
 mkdir "$counts"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-must configure 60 cmake -S "$source_dir" -B "$build_dir" -G Ninja -DMOK_TESTS=OFF -DMOK_GPU_TESTS=ON "-DMOK_NCCL_ROOT=${MOK_NCCL_ROOT:-}"
+must configure 60 cmake -S "$source_dir" -B "$build_dir" -G Ninja -DMOK_TESTS=OFF -DMOK_GPU_TESTS=ON "-DMOK_NCCL_ROOT=${MOK_NCCL_ROOT:-}" \
+    "-DMOK_CJSON_ROOT=${MOK_CJSON_ROOT:-}"
 grep -h -e 'libmok' "$build_dir/configure.log"
 must build 300 cmake --build "$build_dir"
 
@@ -97,10 +105,22 @@ sanitize() {
     done
 }
 
+# Of several GPUs the last alone, which the process sees as device 0; the second and the first in that order.
+on_one_gpu() {
+    last=$(($(nvidia-smi --list-gpus | wc -l) - 1))
+    if [ $last -gt 0 ]; then
+        run gpu_cases_one_gpu 120 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_cases" --timeout 8000
+        run gpu_equal_one_gpu 90 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_equal"
+        run gpu_equal_fused_one_gpu 90 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_equal" --fused
+        run gpu_cases_reordered 60 env CUDA_VISIBLE_DEVICES=1,0 "$bin/gpu_cases" --timeout 8000 unequal-sources
+    fi
+}
+
 (run gpu_cases 150 "$bin/gpu_cases" --slow --timeout 8000) > "$build_dir/group_1.log" 2>&1 &
 (run gpu_faults 90 "$bin/gpu_faults"; sanitize) > "$build_dir/group_2.log" 2>&1 &
+on_one_gpu > "$build_dir/group_3.log" 2>&1 &
 wait
-cat "$build_dir/group_1.log" "$build_dir/group_2.log"
+cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log"
 
 run gpu_schedule 60 "$bin/gpu_schedule"
 run gpu_equal 90 "$bin/gpu_equal"
@@ -108,7 +128,14 @@ run gpu_cases_fused 90 "$bin/gpu_cases" --fused --timeout 8000
 run gpu_equal_fused 90 "$bin/gpu_equal" --fused
 run gpu_graph_fused 90 env MOK_PATH=fused "$bin/gpu_graph"
 run gpu_graph 90 "$bin/gpu_graph"
+# shellcheck disable=SC2086 # may be nothing
+run gpu_stress 150 "$bin/gpu_stress" $long
+run gpu_beside 90 "$bin/gpu_beside"
 run gpu_nccl 90 "$bin/gpu_nccl"
 run gpu_life 60 "$bin/gpu_life"
-[ -x "$build_dir/cli/mok" ] || skip tool "the command-line tool and the golden layers: no cJSON on this machine"
+if [ -x "$build_dir/cli/mok" ]; then
+    run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$build_dir/cli/mok" "$build_dir/files"
+else
+    skip tool "the command-line tool, with it the golden layers: no cJSON on this machine"
+fi
 finish

@@ -1,0 +1,225 @@
+/*
+ * Thousands of calls with the host far ahead, every one of them compared on the device with the outputs that the staged path gave for the same
+ * inputs when nothing else was under way:
+ *
+ *   stress    random sets (routing, number of tokens down to 0), random delays of each rank on the device and on the host
+ *   replay    build + forward + backward captured as one graph; new ids and tokens with each replay
+ *   flight    several layers and saved objects on one stream, in the order 1F1B: some forward passes ahead of their backward passes, eager, and
+ *             the whole sequence as one graph
+ *
+ *   gpu_stress [--long]      --long: the full numbers also where several ranks share a GPU
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu_pool.h"
+#include "gpu_slow.h"
+
+enum {
+    NUM_CALLS = 2000,
+    NUM_REPLAYS = 1000,
+    NUM_BATCHES = 400, /* of flight */
+    GRAPH_BATCHES = 8, /* captured */
+    GRAPH_REPLAYS = 50,
+    SHORTER = 8,        /* the numbers are divided by it where ranks share a GPU, unless --long */
+    LONGEST_NS = 200000 /* of a delay on the device */
+};
+
+struct plan {
+    struct gpu_pool *pools; /* [ranks]; made by the first run, the staged one */
+    int is_first;
+    int num_calls, num_replays, num_batches;
+};
+
+static mok_status check_cuda(cudaError_t error) { return error == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE; }
+
+/* A rank is late now and then: on the device in every other call, on the host in one of 64. */
+static void be_late(const struct gpu_layer *layer, uint32_t *own)
+{
+    if (gpu_draw(own) % 2 == 0) {
+        gpu_slow(layer->stream, gpu_draw(own) % LONGEST_NS);
+    }
+    if (gpu_draw(own) % 64 == 0) {
+        usleep(gpu_draw(own) % 2000);
+    }
+}
+
+/* ---- stress ----------------------------------------------------------------------------------------------------------------- */
+
+static void stress(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layer)
+{
+    struct gpu_pool *pool = &plan->pools[layer->rank];
+    uint32_t shared = 99, own = (uint32_t)layer->rank * 977u + 5u, num = 0;
+    for (int i = 0; i < plan->num_calls && run->status[layer->rank] == MOK_OK; i++) {
+        int32_t set = (int32_t)(gpu_draw(&shared) % GPU_POOL_SETS);
+        be_late(layer, &own);
+        gpu_pool_load(pool, layer, set);
+        gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
+        gpu_pool_compare(pool, layer, set);
+        if (gpu_draw(&own) % 256 == 0) { /* this rank alone catches up */
+            gpu_run_note(run, layer->rank, mok_group_wait(layer->group, layer->stream, -1));
+        }
+    }
+    gpu_run_note(run, layer->rank, gpu_pool_wait(pool, layer, &num));
+    run->num_wrong[layer->rank] += num;
+}
+
+/* ---- replay ----------------------------------------------------------------------------------------------------------------- */
+
+static void replay(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layer)
+{
+    struct gpu_pool *pool = &plan->pools[layer->rank];
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    uint32_t shared = 7, num = 0;
+    gpu_pool_load(pool, layer, 0);
+    gpu_run_note(run, layer->rank, check_cuda(cudaStreamBeginCapture(layer->stream, cudaStreamCaptureModeThreadLocal)));
+    gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
+    gpu_run_note(run, layer->rank, check_cuda(cudaStreamEndCapture(layer->stream, &graph)));
+    gpu_run_note(run, layer->rank, check_cuda(cudaGraphInstantiate(&exec, graph, 0)));
+    gpu_meet();
+    for (int i = 0; i < plan->num_replays && run->status[layer->rank] == MOK_OK; i++) {
+        int32_t set = (int32_t)(gpu_draw(&shared) % (GPU_POOL_SETS / 2)) * 2; /* the number of tokens is part of the graph */
+        gpu_pool_load(pool, layer, set);
+        gpu_run_note(run, layer->rank, check_cuda(cudaGraphLaunch(exec, layer->stream)));
+        gpu_pool_compare(pool, layer, set);
+    }
+    gpu_run_note(run, layer->rank, gpu_pool_wait(pool, layer, &num));
+    run->num_wrong[layer->rank] += num;
+    gpu_meet();
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+}
+
+/* ---- flight ----------------------------------------------------------------------------------------------------------------- */
+
+static mok_status fly_forward(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set)
+{
+    gpu_pool_load(pool, layer, set);
+    mok_status status = mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, layer->stream);
+    return status == MOK_OK ? mok_forward(layer->layer, layer->schedule, &layer->forward, layer->stream) : status;
+}
+
+static mok_status fly_backward(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set)
+{
+    mok_status status = mok_backward(layer->layer, layer->schedule, &layer->backward, layer->stream);
+    gpu_pool_compare(pool, layer, set);
+    return status;
+}
+
+/* Batches 0 .. num-1, each with layer batch % GPU_POOL_LAYERS; GPU_POOL_LAYERS - 1 forward passes are ahead. own: delays, NULL = none. */
+static mok_status fly(const struct gpu_pool *pool, struct gpu_layer *layers, int num, uint32_t seed, uint32_t *own)
+{
+    int32_t sets[GPU_POOL_LAYERS];
+    mok_status status = MOK_OK;
+    for (int i = 0; i < num + GPU_POOL_LAYERS - 1 && status == MOK_OK; i++) {
+        int back = i - (GPU_POOL_LAYERS - 1);
+        if (own != NULL) {
+            be_late(&layers[0], own);
+        }
+        if (i < num) {
+            sets[i % GPU_POOL_LAYERS] = (int32_t)(gpu_draw(&seed) % GPU_POOL_SETS);
+            status = fly_forward(pool, &layers[i % GPU_POOL_LAYERS], sets[i % GPU_POOL_LAYERS]);
+        }
+        if (back >= 0 && status == MOK_OK) {
+            status = fly_backward(pool, &layers[back % GPU_POOL_LAYERS], sets[back % GPU_POOL_LAYERS]);
+        }
+    }
+    return status;
+}
+
+static void fly_as_graph(struct gpu_run *run, const struct gpu_pool *pool, struct gpu_layer *layers)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    int32_t rank = layers[0].rank;
+    uint32_t num = 0;
+    gpu_run_note(run, rank, check_cuda(cudaStreamBeginCapture(layers[0].stream, cudaStreamCaptureModeThreadLocal)));
+    gpu_run_note(run, rank, fly(pool, layers, GRAPH_BATCHES, 31, NULL));
+    gpu_run_note(run, rank, check_cuda(cudaStreamEndCapture(layers[0].stream, &graph)));
+    gpu_run_note(run, rank, check_cuda(cudaGraphInstantiate(&exec, graph, 0)));
+    gpu_meet();
+    for (int i = 0; i < GRAPH_REPLAYS && run->status[rank] == MOK_OK; i++) {
+        gpu_run_note(run, rank, check_cuda(cudaGraphLaunch(exec, layers[0].stream)));
+    }
+    gpu_run_note(run, rank, gpu_pool_wait(pool, &layers[0], &num));
+    run->num_wrong[rank] += num;
+    gpu_meet();
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+}
+
+static void flight(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layers)
+{
+    const struct gpu_pool *pool = &plan->pools[layers[0].rank];
+    uint32_t own = (uint32_t)layers[0].rank * 91u + 3u, num = 0;
+    gpu_run_note(run, layers[0].rank, fly(pool, layers, plan->num_batches, 17, &own));
+    gpu_run_note(run, layers[0].rank, gpu_pool_wait(pool, &layers[0], &num));
+    run->num_wrong[layers[0].rank] += num;
+    gpu_meet();
+    fly_as_graph(run, pool, layers);
+}
+
+/* ---- one rank --------------------------------------------------------------------------------------------------------------- */
+
+static void work(struct gpu_run *run, struct gpu_layer *first)
+{
+    const struct plan *plan = run->context;
+    struct gpu_layer layers[GPU_POOL_LAYERS];
+    int32_t rank = first->rank;
+    layers[0] = *first;
+    for (int32_t i = 1; i < GPU_POOL_LAYERS; i++) {
+        gpu_run_note(run, rank, gpu_layer_open_beside(&layers[i], first, i));
+    }
+    if (plan->is_first) {
+        gpu_run_note(run, rank, gpu_pool_open(&plan->pools[rank], layers, GPU_POOL_LAYERS));
+    }
+    gpu_meet(); /* memory is made: nothing below allocates */
+    stress(run, plan, &layers[0]);
+    gpu_meet();
+    replay(run, plan, &layers[0]);
+    gpu_meet();
+    flight(run, plan, layers);
+    gpu_meet();
+    for (int32_t i = GPU_POOL_LAYERS - 1; i > 0; i--) {
+        gpu_run_note(run, rank, gpu_layer_close(&layers[i]));
+    }
+}
+
+static void free_pool(struct gpu_run *run, struct gpu_layer *layer)
+{
+    const struct plan *plan = run->context;
+    gpu_pool_close(&plan->pools[layer->rank]);
+}
+
+static void try_ranks(int32_t num_ranks, int is_long)
+{
+    static const int32_t paths[] = {MOK_PATH_STAGED, MOK_PATH_FUSED};
+    struct gpu_pool pools[GPU_RUN_RANKS];
+    int divisor = is_long || num_ranks <= gpu_count() ? 1 : SHORTER;
+    struct plan plan = {.pools = pools, .num_calls = NUM_CALLS / divisor, .num_replays = NUM_REPLAYS / divisor, .num_batches = NUM_BATCHES / divisor};
+    memset(pools, 0, sizeof pools);
+    for (size_t p = 0; p < sizeof paths / sizeof paths[0]; p++) {
+        struct gpu_run run = {.num_ranks = num_ranks, .path = paths[p], .num_saved = GPU_POOL_LAYERS, .work = work, .context = &plan};
+        plan.is_first = p == 0;
+        gpu_check(gpu_run_all(&run), "%s, %d ranks: %d random calls, %d replays, %d batches in 1F1B order, %d times %d of them as a graph: every bit",
+                  paths[p] == MOK_PATH_STAGED ? "staged" : "fused", num_ranks, plan.num_calls, plan.num_replays, plan.num_batches, GRAPH_REPLAYS,
+                  GRAPH_BATCHES);
+    }
+    struct gpu_run last = {.num_ranks = num_ranks, .work = free_pool, .context = &plan};
+    gpu_check(gpu_run_all(&last), "%d ranks leave", num_ranks);
+}
+
+int main(int argc, char **argv)
+{
+    static const int32_t ranks[] = {1, 2, 4, 8};
+    if (gpu_count() == 0) {
+        gpu_skip("stress: no GPU");
+        return gpu_finish();
+    }
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        try_ranks(ranks[i], argc > 1 && strcmp(argv[1], "--long") == 0);
+    }
+    return gpu_finish();
+}
