@@ -29,6 +29,7 @@ static const struct mok_cli_option bench_options[] = {
      MOK_BENCH_MAX_REPEATS},
     {"zero-copy", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_zero_copy), NULL,
      "CUDA: x stands where peers find it before the pass begins.", 0, 0},
+    {"no-stages", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, has_no_stages), NULL, "CUDA: only the layer, not each stage alone.", 0, 0},
     {"json", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, json), "FILE",
      "Write the same as JSON; - is standard output, without the text.", 0, 0},
     {"commit", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, commit), "TEXT", "Commit for the JSON, where git cannot be asked.", 0,

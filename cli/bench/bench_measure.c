@@ -323,7 +323,9 @@ mok_status mok_bench_measure(void *context, struct mok_team *team, const mok_gro
     }
     mok_team_wait(team);
     status = run_round(&seat, status, job->facts.settings->num_warmups, 0);
-    status = run_stage_round(&seat, status);
+    if (!job->facts.settings->has_no_stages) {
+        status = run_stage_round(&seat, status);
+    }
     mok_team_wait(team); /* tensors of a GPU are read by others until here */
     mok_status farewell = mok_bench_gpu_close(seat.gpu);
     return status != MOK_OK ? status : farewell;

@@ -23,6 +23,7 @@ struct mok_bench_settings {
     const char *routes; /* file with the routes of MOK_BENCH_REAL */
     int64_t num_repeats, num_warmups;
     int is_zero_copy; /* CUDA: x stands in the saved object's memory before the pass */
+    int has_no_stages; /* CUDA: the layer alone is timed */
     const char *json;
     const char *commit; /* NULL = ask git */
     enum mok_bench_skew skew;
