@@ -8,6 +8,7 @@
 
 #include "base/bf16.h"
 #include "base/status.h"
+#include "gpu_slow.h"
 
 static size_t take(size_t *cursor, size_t bytes)
 {
@@ -266,6 +267,9 @@ static void run_on_rank(int32_t rank, void *context)
     config.device = run->num_devices > 0 ? rank % run->num_devices : config.device;
     if (status == MOK_OK) {
         status = gpu_layer_open(&layer, &config);
+    }
+    if (status == MOK_OK && gpu_load_kernels() != (int)cudaSuccess) {
+        status = mok_base_fail(MOK_ERR_DEVICE, "rank %d: kernels of the tests", rank);
     }
     gpu_run_note(run, rank, status);
     gpu_meet();

@@ -39,6 +39,17 @@ extern "C" __global__ void __launch_bounds__(COMPARE_THREADS) count_differences(
     }
 }
 
+int gpu_load_kernels(void)
+{
+    const void *const kernels[] = {(const void *)wait_a_while, (const void *)hold_sms, (const void *)count_differences};
+    struct cudaFuncAttributes attributes;
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && error == cudaSuccess; i++) {
+        error = cudaFuncGetAttributes(&attributes, kernels[i]);
+    }
+    return (int)error;
+}
+
 int gpu_slow(void *stream, uint64_t ns)
 {
     wait_a_while<<<1, 1, 0, (cudaStream_t)stream>>>(ns);

@@ -11,7 +11,10 @@
 extern "C" {
 #endif
 
-/* All enqueue on `stream` (cudaStream_t) and return a cudaError_t. */
+/* Loads these kernels on the current device: a first launch may wait for a kernel that waits. */
+int gpu_load_kernels(void);
+
+/* The others enqueue on `stream` (cudaStream_t) and return a cudaError_t. */
 
 /* Does nothing for `ns` nanoseconds. */
 int gpu_slow(void *stream, uint64_t ns);
