@@ -168,6 +168,7 @@ mok_status gpu_layer_open_beside(struct gpu_layer *layer, const struct gpu_layer
     layer->num_ranks = first->num_ranks;
     layer->idx = idx;
     layer->num_tokens = first->num_tokens;
+    layer->num_local = first->num_local;
     layer->stream = first->stream;
     layer->group = first->group;
     return open_objects(layer);
