@@ -436,15 +436,15 @@ static mok_status wait_own_work(struct mok_pass_group *group)
     return MOK_OK;
 }
 
-/* A rank whose `left` word is not here yet; -1 = all are, -2 = the device cannot be asked. */
-static int32_t who_is_here(struct mok_pass_group *group)
+/* A rank whose `left` word is not here yet; -1 = all are, -2 = the device cannot be asked, or gives no answer until the deadline. */
+static int32_t who_is_here(struct mok_pass_group *group, int64_t deadline)
 {
     int32_t num_ranks = group->setup.dims.num_ranks, turns = 0;
     const char *words = group->peer->base[group->setup.dims.rank] + group->setup.region.left;
     uint32_t *seen = group->staging;
     cudaError_t error = cudaMemcpyAsync(seen, words, (size_t)num_ranks * 4, cudaMemcpyDeviceToHost, group->own_stream);
     while (error == cudaSuccess && (error = cudaStreamQuery(group->own_stream)) == cudaErrorNotReady) {
-        error = cudaSuccess;
+        error = mok_cuda_now_ns() < deadline ? cudaSuccess : cudaErrorNotReady;
         mok_cuda_pause(&turns);
     }
     if (error != cudaSuccess) {
@@ -467,7 +467,7 @@ static mok_status leave_peers(struct mok_pass_group *group)
     int64_t limit = status_now(group) == MOK_OK ? setup->peer_timeout_ns : mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns);
     int64_t deadline = deadline_after(limit);
     int32_t turns = 0, missing;
-    while ((missing = who_is_here(group)) != -1) {
+    while ((missing = who_is_here(group, deadline)) != -1) {
         if (missing == -2) {
             return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device cannot say who has left", setup->dims.rank);
         }

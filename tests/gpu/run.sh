@@ -98,10 +98,10 @@ sanitize() {
         return
     fi
     for case in all-different tiny-ring-bf16 gpt-oss bad-ids; do
-        run "memcheck_$case" 60 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/gpu_cases" $case
+        run "memcheck_$case" 60 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/gpu_cases" --timeout 30000 $case
     done
     for case in bad-ids-one-rank counts-one-rank one-expert-bf16; do
-        run "racecheck_$case" 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$bin/gpu_cases" $case
+        run "racecheck_$case" 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$bin/gpu_cases" --timeout 30000 $case
     done
 }
 
@@ -109,14 +109,14 @@ sanitize() {
 on_one_gpu() {
     last=$(($(nvidia-smi --list-gpus | wc -l) - 1))
     if [ $last -gt 0 ]; then
-        run gpu_cases_one_gpu 120 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_cases" --timeout 8000
+        run gpu_cases_one_gpu 120 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_cases"
         run gpu_equal_one_gpu 90 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_equal"
         run gpu_equal_fused_one_gpu 90 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_equal" --fused
-        run gpu_cases_reordered 60 env CUDA_VISIBLE_DEVICES=1,0 "$bin/gpu_cases" --timeout 8000 unequal-sources
+        run gpu_cases_reordered 60 env CUDA_VISIBLE_DEVICES=1,0 "$bin/gpu_cases" unequal-sources
     fi
 }
 
-(run gpu_cases 150 "$bin/gpu_cases" --slow --timeout 8000) > "$build_dir/group_1.log" 2>&1 &
+(run gpu_cases 150 "$bin/gpu_cases" --slow) > "$build_dir/group_1.log" 2>&1 &
 (run gpu_faults 90 "$bin/gpu_faults"; sanitize) > "$build_dir/group_2.log" 2>&1 &
 on_one_gpu > "$build_dir/group_3.log" 2>&1 &
 wait
@@ -124,7 +124,7 @@ cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log"
 
 run gpu_schedule 60 "$bin/gpu_schedule"
 run gpu_equal 90 "$bin/gpu_equal"
-run gpu_cases_fused 90 "$bin/gpu_cases" --fused --timeout 8000
+run gpu_cases_fused 90 "$bin/gpu_cases" --fused
 run gpu_equal_fused 90 "$bin/gpu_equal" --fused
 run gpu_graph_fused 90 env MOK_PATH=fused "$bin/gpu_graph"
 run gpu_graph 90 "$bin/gpu_graph"
