@@ -222,7 +222,8 @@ MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
  * On failure *group_out is untouched and nothing is left behind; external regions must be zeroed before another attempt.
  * Several ranks of a group on one GPU wait for each other there, so each needs hardware queues and a stream of its own: set
  * CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment before the process makes its first CUDA call (too few queues: UNSUPPORTED), and give
- * each rank its own stream (the default stream is refused by the calls that take one).
+ * each rank its own stream (the default stream is refused by the calls that take one). A call that waits for the whole GPU (cudaFree,
+ * cudaFreeHost, cudaDeviceSynchronize) made for one of them waits for the others' queued passes, so this rank's part of those comes first.
  * Errors: ARGUMENT, DISAGREE, MEMORY, NO_DEVICE, UNSUPPORTED, NOT_BUILT, TIMEOUT, ABORTED (a peer gave up during creation). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_create(const mok_group_config *config, mok_group **group_out);
 
