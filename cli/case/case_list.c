@@ -13,8 +13,8 @@ static const struct backend {
     /* Workers walk the plan in two roles: that is the fused path, and launches there are none. */
     {MOK_BACKEND_CPU, BIT(MOK_PATH_AUTO) | BIT(MOK_PATH_FUSED),
      BIT(MOK_CASE_THREADS) | BIT(MOK_CASE_EXTERNAL) | BIT(MOK_CASE_PROCESSES) | BIT(MOK_CASE_MPI)},
-    /* Peers external and mpi share host memory; device memory does not survive a fork. */
-    {MOK_BACKEND_CUDA, BIT(MOK_PATH_AUTO) | BIT(MOK_PATH_STAGED) | BIT(MOK_PATH_FUSED), BIT(MOK_CASE_THREADS)},
+    /* Peer mpi shares host memory; device memory does not survive a fork. */
+    {MOK_BACKEND_CUDA, BIT(MOK_PATH_AUTO) | BIT(MOK_PATH_STAGED) | BIT(MOK_PATH_FUSED), BIT(MOK_CASE_THREADS) | BIT(MOK_CASE_EXTERNAL)},
 };
 
 static const struct backend *find(int32_t backend)

@@ -22,10 +22,6 @@ mok_status mok_cuda_probe(void);
 mok_status mok_cuda_enter_device(int32_t device, int32_t *before_out);
 void mok_cuda_leave_device(int32_t device, int32_t before);
 
-/* Lets `device` load from and store to the memory of `peer`, another device of this process that cudaDeviceCanAccessPeer has said yes to. Done once
- * for a pair, however many groups ask (peer_access.c). */
-mok_status mok_cuda_enable_peer(int32_t device, int32_t peer);
-
 /* Facts of a device, -1 = the current one. Errors: ARGUMENT (no such device), UNSUPPORTED (not compute capability 9.0), NO_DEVICE. */
 mok_status mok_cuda_device_facts(int32_t device, struct mok_cuda_device_facts *facts_out);
 

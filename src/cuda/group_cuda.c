@@ -17,6 +17,7 @@
 #include "cuda/fused/fused.h"
 #include "cuda/rank_memory.h"
 #include "pass/site.h"
+#include "peer/peer_access.h"
 
 enum {
     ELEMENT_THREADS = 256,
@@ -65,7 +66,7 @@ static mok_status enable_peers(const struct mok_pass_group *group, const struct 
             return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %" PRId32 " on device %" PRId32 " cannot load from the memory of rank %" PRId32
                                  " on device %" PRId32 ": no peer access between the two", rank, group->device, r, all[r].device);
         }
-        MOK_TRY(mok_cuda_enable_peer(group->device, all[r].device));
+        MOK_TRY(mok_peer_enable_access(group->device, all[r].device));
     }
     return MOK_OK;
 }

@@ -1,13 +1,12 @@
 /*
- * Ranks whose regions the caller made and mapped: threads or processes, host memory. The ranks meet on the boards at the head of the
- * regions. Nothing is allocated or freed here but the peer itself.
- *
- * Regions on a device are refused: the host cannot poll a board there.
+ * Ranks whose regions the caller made and mapped: threads or processes, host memory or, with the CUDA backend, memory of their GPUs. The ranks meet on
+ * the boards at the head of the regions. Nothing is allocated or freed here but the peer itself.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+#include "peer/device_board.h"
 #include "peer/member.h"
 #include "peer/notice.h"
 
@@ -18,6 +17,7 @@ struct external_peer {
     struct mok_notice notice;
     char **regions; /* [num_ranks] the caller's, copied */
     size_t room;    /* bytes of each region */
+    struct mok_device_board *board; /* NULL = host memory */
 };
 
 static mok_status check_bases(const mok_external *external, int32_t num_ranks)
@@ -55,9 +55,6 @@ static mok_status check_external(const mok_group_config *config)
     if (external->bases == NULL) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases is NULL");
     }
-    if (config->backend == MOK_BACKEND_CUDA) {
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "peer external needs regions in host memory, backend is cuda");
-    }
     size_t needed = (size_t)config->num_ranks * MOK_BOARD_BYTES;
     if (external->bytes < needed) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "external.bytes is %zu, must be at least %zu to meet %d ranks", external->bytes, needed,
@@ -75,6 +72,7 @@ static void external_leave(struct mok_peer *peer)
 {
     struct external_peer *self = (struct external_peer *)peer;
     mok_notice_leave(&self->notice);
+    mok_peer_device_board_close(self->board);
     free(self->regions);
     mok_peer_fini(peer);
     free(self);
@@ -103,9 +101,16 @@ static mok_status external_join(const mok_group_config *config, struct mok_peer 
     memcpy(self->regions, config->external->bases, (size_t)config->num_ranks * sizeof *self->regions);
     self->notice = (struct mok_notice){
         .boards = self->regions, .rank = config->rank, .num_ranks = config->num_ranks, .timeout_ms = config->peer_timeout_ms};
+    if (config->backend == MOK_BACKEND_CUDA) {
+        status = mok_peer_device_board_open(config->device, self->regions, config->num_ranks, &self->board);
+        if (status != MOK_OK) {
+            goto err_regions;
+        }
+        self->notice.access = mok_peer_device_board_access(self->board);
+    }
     status = mok_notice_open(&self->notice);
     if (status != MOK_OK) {
-        goto err_regions;
+        goto err_board;
     }
     status = mok_notice_exchange(&self->notice, NULL, 0, NULL);
     if (status != MOK_OK) {
@@ -115,6 +120,8 @@ static mok_status external_join(const mok_group_config *config, struct mok_peer 
     *peer_out = &self->peer;
     return MOK_OK;
 
+err_board:
+    mok_peer_device_board_close(self->board);
 err_regions:
     free(self->regions);
 err_init:
@@ -132,12 +139,15 @@ static mok_status external_map(struct mok_peer *peer, size_t bytes, const struct
     if (bytes < board) {
         return mok_base_fail(MOK_ERR_INTERNAL, "a region of %zu bytes has no room for the boards of %d ranks", bytes, peer->num_ranks);
     }
-    if (memory->device >= 0) {
-        mine.status = MOK_ERR_UNSUPPORTED;
-    } else if (self->room < bytes) {
+    char *own = self->regions[peer->rank] + board; /* zeros, whatever the caller left there */
+    if (self->room < bytes) {
         mine.status = MOK_ERR_ARGUMENT;
+    } else if ((memory->device >= 0) != (self->board != NULL)) {
+        mine.status = MOK_ERR_UNSUPPORTED;
+    } else if (self->board != NULL) {
+        mine.status = (int32_t)mok_peer_device_board_clear(self->board, own, bytes - board);
     } else {
-        memset(self->regions[peer->rank] + board, 0, bytes - board); /* whatever the caller left there */
+        memset(own, 0, bytes - board);
     }
     MOK_TRY(mok_peer_exchange_offers(peer, &mine));
     memcpy(peer->base, self->regions, (size_t)peer->num_ranks * sizeof *peer->base);

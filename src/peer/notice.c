@@ -15,8 +15,8 @@ struct place {
     atomic_ullong round; /* of the data below */
     unsigned long long bytes;
     atomic_ullong verdict; /* 0, 2n: all came to round n, 2n + 1: round n failed, and there will be no other */
-    atomic_int has_left;   /* in place 0 only, like verdict */
-    char padding[MOK_BOARD_HEAD - 3 * 8 - 4];
+    atomic_ullong has_left; /* in place 0 only, like verdict */
+    char padding[MOK_BOARD_HEAD - 4 * 8];
     char data[MOK_BOARD_DATA];
 };
 MOK_STATIC_ASSERT(sizeof(struct place) == MOK_BOARD_BYTES, "a place fills its share of the board");
@@ -25,6 +25,68 @@ static struct place *place_of(const struct mok_notice *notice, int32_t rank, int
 {
     return (struct place *)notice->boards[rank] + (round & 1);
 }
+
+/* ---- words and bytes of a board, wherever it is ---------------------------------------------------------------------------- */
+
+static void note(struct mok_notice *notice, mok_status status)
+{
+    notice->failure = notice->failure == MOK_OK ? status : notice->failure;
+}
+
+/* Acquire. 0 when the board cannot be reached. */
+static unsigned long long load(struct mok_notice *notice, const atomic_ullong *word)
+{
+    unsigned long long value = 0;
+    if (notice->access == NULL) {
+        return atomic_load_explicit(word, memory_order_acquire);
+    }
+    note(notice, notice->access->read(notice->access->context, &value, (const void *)word, sizeof value));
+    return value;
+}
+
+/* Release. */
+static void store(struct mok_notice *notice, atomic_ullong *word, unsigned long long value)
+{
+    if (notice->access == NULL) {
+        atomic_store_explicit(word, value, memory_order_release);
+    } else {
+        note(notice, notice->access->write(notice->access->context, (void *)word, &value, sizeof value));
+    }
+}
+
+/* 1 = swapped; else *expected is what was there. */
+static int swap(struct mok_notice *notice, atomic_ullong *word, unsigned long long *expected, unsigned long long desired)
+{
+    uint64_t found = 0;
+    if (notice->access == NULL) {
+        return atomic_compare_exchange_strong(word, expected, desired);
+    }
+    mok_status status = notice->access->swap(notice->access->context, (void *)word, *expected, desired, &found);
+    note(notice, status);
+    int is_swapped = status == MOK_OK && found == *expected;
+    *expected = found;
+    return is_swapped;
+}
+
+static void put_bytes(struct mok_notice *notice, void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0 && notice->access == NULL) {
+        memcpy(to, from, bytes);
+    } else if (bytes > 0) {
+        note(notice, notice->access->write(notice->access->context, to, from, bytes));
+    }
+}
+
+static void get_bytes(struct mok_notice *notice, void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0 && notice->access == NULL) {
+        memcpy(to, from, bytes);
+    } else if (bytes > 0) {
+        note(notice, notice->access->read(notice->access->context, to, from, bytes));
+    }
+}
+
+/* ---- rounds ----------------------------------------------------------------------------------------------------------------- */
 
 mok_status mok_notice_open(struct mok_notice *notice)
 {
@@ -35,11 +97,14 @@ mok_status mok_notice_open(struct mok_notice *notice)
     }
     for (int half = 0; half < 2; half++) {
         struct place *own = place_of(notice, notice->rank, half);
-        if (atomic_load(&own->round) != 0 || atomic_load(&own->has_left) != 0) {
+        if (load(notice, &own->round) != 0 || load(notice, &own->has_left) != 0) {
             return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d is not zero; every group needs zeroed regions", notice->rank);
         }
     }
-    unsigned long long verdict = atomic_load(&place_of(notice, 0, 0)->verdict);
+    unsigned long long verdict = load(notice, &place_of(notice, 0, 0)->verdict);
+    if (notice->failure != MOK_OK) {
+        return notice->failure;
+    }
     if (verdict != 0 && verdict != 3) { /* 3: round 1 failed before this rank came, which exchange will say */
         return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank 0 is not zero; every group needs zeroed regions");
     }
@@ -52,7 +117,7 @@ static int settle(struct mok_notice *notice, int64_t round, int all_came)
     atomic_ullong *word = &place_of(notice, 0, 0)->verdict;
     unsigned long long complete = (unsigned long long)round * 2;
     unsigned long long verdict = complete - 2;
-    if (atomic_compare_exchange_strong(word, &verdict, all_came ? complete : complete + 1)) {
+    if (swap(notice, word, &verdict, all_came ? complete : complete + 1)) {
         return all_came;
     }
     return verdict != complete + 1; /* a later value than `complete` says that this round was complete */
@@ -62,13 +127,13 @@ enum round_state { ROUND_WAITS, ROUND_COMPLETE, ROUND_BROKEN };
 
 /* Looks who has not entered the round. BROKEN: somebody who has not has left, and will never come; then only those are named.
  * is_named_out [num_ranks]. */
-static enum round_state look_at_round(const struct mok_notice *notice, int64_t round, uint8_t *is_named_out)
+static enum round_state look_at_round(struct mok_notice *notice, int64_t round, uint8_t *is_named_out)
 {
     enum { CAME, MISSING, GONE };
     enum round_state state = ROUND_COMPLETE;
     for (int32_t r = 0; r < notice->num_ranks; r++) {
-        int has_left = atomic_load_explicit(&place_of(notice, r, 0)->has_left, memory_order_acquire);
-        int has_come = atomic_load_explicit(&place_of(notice, r, round)->round, memory_order_acquire) == (unsigned long long)round;
+        int has_left = load(notice, &place_of(notice, r, 0)->has_left) != 0; /* before round */
+        int has_come = load(notice, &place_of(notice, r, round)->round) == (unsigned long long)round;
         is_named_out[r] = has_come ? CAME : has_left ? GONE : MISSING;
         if (!has_come && state != ROUND_BROKEN) {
             state = has_left ? ROUND_BROKEN : ROUND_WAITS;
@@ -89,10 +154,16 @@ static mok_status wait_for_round(struct mok_notice *notice, int64_t round, uint8
     for (;;) {
         enum round_state state = look_at_round(notice, round, is_named);
         int is_late = mok_peer_clock_ns() >= deadline;
+        if (notice->failure != MOK_OK) {
+            return notice->failure; /* said where the board was not reached */
+        }
         mok_peer_list_ranks(is_named, notice->num_ranks, list, sizeof list);
         if (state == ROUND_COMPLETE) {
             if (settle(notice, round, 1)) {
-                return MOK_OK;
+                return notice->failure;
+            }
+            if (notice->failure != MOK_OK) {
+                return notice->failure;
             }
             notice->failure = MOK_ERR_TIMEOUT;
             return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d came too late: another rank of %d has given up", notice->rank,
@@ -112,18 +183,18 @@ static mok_status wait_for_round(struct mok_notice *notice, int64_t round, uint8
     }
 }
 
-static mok_status copy_round(const struct mok_notice *notice, int64_t round, size_t bytes, void *all_out)
+static mok_status copy_round(struct mok_notice *notice, int64_t round, size_t bytes, void *all_out)
 {
     for (int32_t r = 0; r < notice->num_ranks; r++) {
         const struct place *place = place_of(notice, r, round);
-        if (place->bytes != bytes) {
-            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d exchanges %zu bytes, rank %d %llu", notice->rank, bytes, r, place->bytes);
+        unsigned long long theirs = 0;
+        get_bytes(notice, &theirs, &place->bytes, sizeof theirs);
+        if (notice->failure == MOK_OK && theirs != bytes) {
+            return mok_base_fail(MOK_ERR_DISAGREE, "rank %d exchanges %zu bytes, rank %d %llu", notice->rank, bytes, r, theirs);
         }
-        if (bytes > 0) {
-            memcpy((char *)all_out + (size_t)r * bytes, place->data, bytes);
-        }
+        get_bytes(notice, bytes > 0 ? (char *)all_out + (size_t)r * bytes : NULL, place->data, bytes);
     }
-    return MOK_OK;
+    return notice->failure;
 }
 
 mok_status mok_notice_exchange(struct mok_notice *notice, const void *mine, size_t bytes, void *all_out)
@@ -146,11 +217,10 @@ mok_status mok_notice_exchange(struct mok_notice *notice, const void *mine, size
     }
     int64_t round = ++notice->round;
     struct place *own = place_of(notice, notice->rank, round);
-    own->bytes = bytes;
-    if (bytes > 0) {
-        memcpy(own->data, mine, bytes);
-    }
-    atomic_store_explicit(&own->round, (unsigned long long)round, memory_order_release); /* pairs with look_at_round */
+    unsigned long long count = bytes;
+    put_bytes(notice, &own->bytes, &count, sizeof count);
+    put_bytes(notice, own->data, mine, bytes);
+    store(notice, &own->round, (unsigned long long)round); /* pairs with look_at_round */
     mok_status status = wait_for_round(notice, round, is_named);
     free(is_named);
     return status == MOK_OK ? copy_round(notice, round, bytes, all_out) : status;
@@ -159,6 +229,6 @@ mok_status mok_notice_exchange(struct mok_notice *notice, const void *mine, size
 void mok_notice_leave(struct mok_notice *notice)
 {
     if (notice->num_ranks > 1) {
-        atomic_store_explicit(&place_of(notice, notice->rank, 0)->has_left, 1, memory_order_release); /* pairs with look_at_round */
+        store(notice, &place_of(notice, notice->rank, 0)->has_left, 1); /* pairs with look_at_round */
     }
 }

@@ -1,6 +1,7 @@
 /*
- * Notice boards: a bounded exchange between ranks that share host memory, threads or processes, with nothing but loads and stores.
- * `external` has them at the head of the caller's regions, `mpi` in a small object of its own.
+ * Notice boards: a bounded exchange between ranks that share memory, threads or processes, with nothing but loads and stores.
+ * `external` has them at the head of the caller's regions, `mpi` in a small object of its own. Boards in the memory of a GPU are reached through an
+ * access table (peer/device_board.h), one word or one copy at a time.
  *
  * Each rank's board is two places of MOK_BOARD_BYTES that take turns by the parity of the round: who enters round n + 1 has seen all enter
  * round n, so all have copied round n - 1 out, and its place may be written. A rank writes only its own board, but for the verdict on
@@ -18,13 +19,23 @@
 
 enum { MOK_NOTICE_BYTES = 2 * MOK_BOARD_BYTES }; /* of one rank's board, when there is more than one rank */
 
+/* Boards that the host cannot load from. Each call is over when it returns, for every observer, and in the order of the calls. */
+struct mok_notice_access {
+    mok_status (*read)(void *context, void *to, const void *from, size_t bytes);
+    mok_status (*write)(void *context, void *to, const void *from, size_t bytes);
+    /* Compare and swap between all ranks; *found_out is what was there. */
+    mok_status (*swap)(void *context, void *word, uint64_t expected, uint64_t desired, uint64_t *found_out);
+    void *context;
+};
+
 struct mok_notice {
     char **boards;      /* [num_ranks] address here; the caller's array, must outlive this. Not touched when num_ranks is 1. */
+    const struct mok_notice_access *access; /* NULL = host memory */
     int32_t rank;
     int32_t num_ranks;
     int64_t timeout_ms;
     int64_t round;      /* entered so far */
-    mok_status failure; /* MOK_OK, or why every further exchange fails */
+    mok_status failure; /* MOK_OK, or why every further exchange fails; a board that cannot be reached is one reason */
 };
 
 /* The boards are zero before any rank opens. Fails with MOK_ERR_ARGUMENT when they are seen not to be. Local. */

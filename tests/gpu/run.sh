@@ -125,6 +125,7 @@ cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log"
 run gpu_schedule 60 "$bin/gpu_schedule"
 run gpu_equal 90 "$bin/gpu_equal"
 run gpu_cases_fused 90 "$bin/gpu_cases" --fused
+run gpu_cases_external 90 "$bin/gpu_cases" --external
 run gpu_equal_fused 90 "$bin/gpu_equal" --fused
 run gpu_graph_fused 90 env MOK_PATH=fused "$bin/gpu_graph"
 run gpu_graph 90 "$bin/gpu_graph"

@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "base/status.h"
+#include "peer/notice.h"
 #include "test_peer_use.h"
 
 enum { ROOM = 72 * 1024 };
@@ -306,16 +308,119 @@ static void test_map_refuses_what_does_not_fit(void **state)
     assert_int_equal(peer->ops->map(peer, ROOM, &on_device), MOK_ERR_UNSUPPORTED);
     assert_non_null(strstr(mok_last_error(), "host memory"));
     peer->ops->leave(peer);
-    config.backend = MOK_BACKEND_CUDA; /* refused before any board is looked at */
-    assert_int_equal(mok_peer_external.join(&config, &peer), MOK_ERR_UNSUPPORTED);
+    config.backend = MOK_BACKEND_CUDA; /* with a GPU: host memory will not do; without: there is none */
+    assert_int_not_equal(mok_peer_external.join(&config, &peer), MOK_OK);
     config.external = NULL;
     assert_int_equal(mok_peer_external.join(&config, &peer), MOK_ERR_ARGUMENT);
     close_scene(&scene);
 }
 
+/* ---- boards that the host cannot load from ------------------------------------------------------------------------------------ */
+
+enum { ACCESS_RANKS = 3, ACCESS_ROUNDS = 20 };
+
+static pthread_mutex_t access_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct access_scene {
+    char boards[ACCESS_RANKS][MOK_NOTICE_BYTES];
+    char *addresses[ACCESS_RANKS];
+    int num_calls_left; /* -1 = any number; 0 = the board cannot be reached */
+    int num_wrong[ACCESS_RANKS];
+    mok_status status[ACCESS_RANKS];
+};
+
+static mok_status count_call(struct access_scene *scene)
+{
+    if (scene->num_calls_left == 0) {
+        return mok_base_fail(MOK_ERR_DEVICE, "the board cannot be reached");
+    }
+    scene->num_calls_left -= scene->num_calls_left > 0;
+    return MOK_OK;
+}
+
+static mok_status locked_read(void *context, void *to, const void *from, size_t bytes)
+{
+    pthread_mutex_lock(&access_lock);
+    mok_status status = count_call(context);
+    memcpy(to, from, status == MOK_OK ? bytes : 0);
+    pthread_mutex_unlock(&access_lock);
+    return status;
+}
+
+static mok_status locked_swap(void *context, void *word, uint64_t expected, uint64_t desired, uint64_t *found_out)
+{
+    pthread_mutex_lock(&access_lock);
+    mok_status status = count_call(context);
+    memcpy(found_out, word, status == MOK_OK ? sizeof *found_out : 0);
+    if (status == MOK_OK && *found_out == expected) {
+        memcpy(word, &desired, sizeof desired);
+    }
+    pthread_mutex_unlock(&access_lock);
+    return status;
+}
+
+struct access_rank {
+    struct access_scene *scene;
+    int32_t rank;
+};
+
+static void *exchange_through_table(void *argument)
+{
+    struct access_rank *self = argument;
+    struct access_scene *scene = self->scene;
+    const struct mok_notice_access table = {locked_read, locked_read, locked_swap, scene};
+    struct mok_notice notice = {.boards = scene->addresses, .access = &table, .rank = self->rank, .num_ranks = ACCESS_RANKS, .timeout_ms = 5000};
+    mok_status status = mok_notice_open(&notice);
+    for (int32_t round = 0; round < ACCESS_ROUNDS && status == MOK_OK; round++) {
+        int32_t mine = 100 * round + self->rank, all[ACCESS_RANKS];
+        status = mok_notice_exchange(&notice, &mine, sizeof mine, all);
+        for (int32_t r = 0; r < ACCESS_RANKS && status == MOK_OK; r++) {
+            scene->num_wrong[self->rank] += all[r] != 100 * round + r;
+        }
+    }
+    scene->status[self->rank] = status;
+    mok_notice_leave(&notice);
+    return NULL;
+}
+
+static void run_access_scene(struct access_scene *scene, int num_calls)
+{
+    pthread_t threads[ACCESS_RANKS];
+    struct access_rank ranks[ACCESS_RANKS];
+    memset(scene, 0, sizeof *scene);
+    scene->num_calls_left = num_calls;
+    for (int32_t r = 0; r < ACCESS_RANKS; r++) {
+        scene->addresses[r] = scene->boards[r];
+    }
+    for (int32_t r = 0; r < ACCESS_RANKS; r++) {
+        ranks[r] = (struct access_rank){scene, r};
+        assert_int_equal(pthread_create(&threads[r], NULL, exchange_through_table, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < ACCESS_RANKS; r++) {
+        pthread_join(threads[r], NULL);
+    }
+}
+
+static void test_boards_behind_a_table(void **state)
+{
+    static struct access_scene scene;
+    (void)state;
+    run_access_scene(&scene, -1);
+    for (int32_t r = 0; r < ACCESS_RANKS; r++) {
+        assert_int_equal(scene.status[r], MOK_OK);
+        assert_int_equal(scene.num_wrong[r], 0);
+    }
+    run_access_scene(&scene, 200); /* then the boards are out of reach, for all: each says so, and nobody waits for the limit */
+    for (int32_t r = 0; r < ACCESS_RANKS; r++) {
+        assert_int_equal(scene.status[r], MOK_ERR_DEVICE);
+        assert_int_equal(scene.num_wrong[r], 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_boards_behind_a_table),
         cmocka_unit_test(test_every_number_of_processes),
         cmocka_unit_test(test_threads_on_external_memory),
         cmocka_unit_test(test_rank_that_never_comes_is_named_in_time),

@@ -8,13 +8,16 @@
  * Access is between contexts, not devices: it is gone when either device has been reset. So an entry holds the two contexts' numbers, which the
  * driver gives out once in the life of a process.
  */
+#include "peer/peer_access.h"
+
+#ifdef MOK_HAVE_CUDA
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <inttypes.h>
 #include <pthread.h>
 
 #include "base/status.h"
-#include "cuda/device.h"
 
 enum {
     MAX_PEERS = 64,
@@ -28,58 +31,72 @@ struct pair {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
 static struct pair pairs[MAX_PEERS][MAX_PEERS];
 
-/* Number of the context that the runtime works with on a device. */
-static mok_status find_context(int32_t device, unsigned long long *id_out)
+static mok_status check(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess) {
+        return MOK_OK;
+    }
+    (void)cudaGetLastError();
+    return mok_base_fail(MOK_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+/* Number of the context of the current device; cudaSetDevice has made it, if there was none. */
+static mok_status find_context(unsigned long long *id_out)
 {
     union {
         void *pointer;
         CUresult (*function)(CUcontext, unsigned long long *);
     } entry = {NULL};
     enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    int32_t before = 0;
-    MOK_TRY(mok_cuda_check(cudaGetDriverEntryPointByVersion("cuCtxGetId", &entry.pointer, CONTEXT_ID_VERSION, cudaEnableDefault, &result),
-                           "question for the context"));
+    MOK_TRY(check(cudaGetDriverEntryPointByVersion("cuCtxGetId", &entry.pointer, CONTEXT_ID_VERSION, cudaEnableDefault, &result),
+                  "question for the context"));
     if (result != cudaDriverEntryPointSuccess || entry.pointer == NULL) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "the driver has no cuCtxGetId (query result %d)", (int)result);
     }
-    MOK_TRY(mok_cuda_enter_device(device, &before));
-    mok_status status = mok_cuda_check(cudaFree(NULL), "context of a device"); /* makes the context, if this process had none there */
-    CUresult error = status == MOK_OK ? entry.function(NULL, id_out) : CUDA_SUCCESS;
-    mok_cuda_leave_device(device, before);
-    if (error != CUDA_SUCCESS) {
-        return mok_base_fail(MOK_ERR_DEVICE, "the driver does not know the context of device %" PRId32 " (error %d)", device, (int)error);
-    }
-    return status;
+    CUresult error = entry.function(NULL, id_out);
+    return error == CUDA_SUCCESS ? MOK_OK : mok_base_fail(MOK_ERR_DEVICE, "the driver does not know the current context (error %d)", (int)error);
 }
 
 /* The lock is held, `device` is current. */
-static mok_status enable(int32_t peer, struct pair now, struct pair *known)
+static mok_status enable(int32_t device, int32_t peer, struct pair now)
 {
+    struct pair *known = &pairs[device][peer];
     if (known->context == now.context && known->peer_context == now.peer_context) {
         return MOK_OK;
     }
     cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
     if (error != cudaErrorPeerAccessAlreadyEnabled) { /* by the caller: as good */
-        MOK_TRY(mok_cuda_check(error, "peer access"));
+        MOK_TRY(check(error, "peer access"));
     }
     (void)cudaGetLastError();
     *known = now;
     return MOK_OK;
 }
 
-mok_status mok_cuda_enable_peer(int32_t device, int32_t peer)
+/* Leaves another device current. */
+static mok_status enable_once(int32_t device, int32_t peer)
 {
     struct pair now = {0, 0};
-    int32_t before = 0;
+    MOK_TRY(check(cudaSetDevice(peer), "current device"));
+    MOK_TRY(find_context(&now.peer_context));
+    MOK_TRY(check(cudaSetDevice(device), "current device"));
+    MOK_TRY(find_context(&now.context));
+    pthread_mutex_lock(&lock);
+    mok_status status = enable(device, peer, now);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+mok_status mok_peer_enable_access(int32_t device, int32_t peer)
+{
+    int before = 0;
     if (device >= MAX_PEERS || peer >= MAX_PEERS) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "peer access between devices %" PRId32 " and %" PRId32 ": at most %d devices", device, peer, MAX_PEERS);
     }
-    MOK_TRY(find_context(device, &now.context));
-    MOK_TRY(find_context(peer, &now.peer_context));
-    MOK_TRY(mok_cuda_enter_device(device, &before));
-    pthread_mutex_lock(&lock);
-    mok_status status = enable(peer, now, &pairs[device][peer]);
-    pthread_mutex_unlock(&lock);
-    mok_cuda_leave_device(device, before);
+    MOK_TRY(check(cudaGetDevice(&before), "current device"));
+    mok_status status = enable_once(device, peer);
+    (void)cudaSetDevice(before);
     return status;
 }
+
+#endif
