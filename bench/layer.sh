@@ -18,7 +18,8 @@ build=${BUILD:-/tmp/b}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" "$build"
-gpus=$(nvidia-smi --list-gpus | wc -l)
+visible=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
+gpus=$(echo "$visible" | tr , '\n' | wc -l)
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia //; s/ .*//')
 name=${NAME:-layer_${gpu}x$gpus}
 log=$out/$name.log

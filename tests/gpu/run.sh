@@ -105,14 +105,15 @@ sanitize() {
     done
 }
 
-# Of several GPUs the last alone, which the process sees as device 0; the second and the first in that order.
+# Of several GPUs the last alone, which the process sees as device 0; then all of them in another order.
 on_one_gpu() {
-    last=$(($(nvidia-smi --list-gpus | wc -l) - 1))
-    if [ $last -gt 0 ]; then
-        run gpu_cases_one_gpu 120 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_cases"
-        run gpu_equal_one_gpu 90 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_equal"
-        run gpu_equal_fused_one_gpu 90 env CUDA_VISIBLE_DEVICES=$last "$bin/gpu_equal" --fused
-        run gpu_cases_reordered 60 env CUDA_VISIBLE_DEVICES=1,0 "$bin/gpu_cases" unequal-sources
+    all=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
+    last=${all##*,}
+    if [ "$last" != "$all" ]; then
+        run gpu_cases_one_gpu 120 env "CUDA_VISIBLE_DEVICES=$last" "$bin/gpu_cases"
+        run gpu_equal_one_gpu 90 env "CUDA_VISIBLE_DEVICES=$last" "$bin/gpu_equal"
+        run gpu_equal_fused_one_gpu 90 env "CUDA_VISIBLE_DEVICES=$last" "$bin/gpu_equal" --fused
+        run gpu_cases_reordered 60 env "CUDA_VISIBLE_DEVICES=$last,${all%,*}" "$bin/gpu_cases" unequal-sources
     fi
 }
 
