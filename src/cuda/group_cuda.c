@@ -26,6 +26,8 @@ enum {
     STREAMS_OF_RANK = 2        /* the caller's and the group's own */
 };
 
+static const int64_t answer_limit_ns = 10000000000; /* for a copy of a few words: a GPU that takes longer is lost */
+
 /* What ranks tell each other first. */
 struct hello {
     char uuid[16]; /* of the GPU */
@@ -437,10 +439,11 @@ static mok_status wait_own_work(struct mok_pass_group *group)
     return MOK_OK;
 }
 
-/* A rank whose `left` word is not here yet; -1 = all are, -2 = the device cannot be asked, or gives no answer until the deadline. */
-static int32_t who_is_here(struct mok_pass_group *group, int64_t deadline)
+/* A rank whose `left` word is not here yet; -1 = all are, -2 = the device cannot be asked, or does not answer. */
+static int32_t who_is_here(struct mok_pass_group *group)
 {
     int32_t num_ranks = group->setup.dims.num_ranks, turns = 0;
+    int64_t deadline = deadline_after(answer_limit_ns);
     const char *words = group->peer->base[group->setup.dims.rank] + group->setup.region.left;
     uint32_t *seen = group->staging;
     cudaError_t error = cudaMemcpyAsync(seen, words, (size_t)num_ranks * 4, cudaMemcpyDeviceToHost, group->own_stream);
@@ -468,7 +471,7 @@ static mok_status leave_peers(struct mok_pass_group *group)
     int64_t limit = status_now(group) == MOK_OK ? setup->peer_timeout_ns : mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns);
     int64_t deadline = deadline_after(limit);
     int32_t turns = 0, missing;
-    while ((missing = who_is_here(group, deadline)) != -1) {
+    while ((missing = who_is_here(group)) != -1) {
         if (missing == -2) {
             return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device cannot say who has left", setup->dims.rank);
         }

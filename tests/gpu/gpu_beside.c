@@ -18,7 +18,7 @@
 
 enum { HELD_SMS = 60, NUM_CALLS = 12, NUM_ROUNDS = 20, LIMIT_MS = 4000, NUM_WORDS = 4 << 20 /* of an all-gather, a rank */ };
 
-static const uint64_t hold_limit_ns = 20000000000u; /* longer than every deadline of the group */
+static const uint64_t hold_limit_ns = 30000000000u; /* longer than every deadline of the group */
 
 struct plan {
     struct gpu_pool pools[GPU_RUN_RANKS]; /* made by the first run, the staged one */
@@ -160,7 +160,7 @@ static void try_beside(int32_t num_ranks, int32_t num_devices, int32_t held_devi
     plan.held_devices = held_devices;
     plan.calls = calls;
     for (size_t p = 0; p < sizeof paths / sizeof paths[0] && (p == 0 || plan.pools[0].expected != NULL); p++) {
-        struct gpu_run run = {.num_ranks = num_ranks, .path = paths[p], .num_devices = num_devices, .timeout_ms = LIMIT_MS, .work = work, .context = &plan};
+        struct gpu_run run = {.num_ranks = num_ranks, .path = paths[p], .num_devices = num_devices, .local_timeout_ms = LIMIT_MS, .work = work, .context = &plan};
         plan.is_first = p == 0;
 #ifdef MOK_HAVE_NCCL
         if (calls == calls_beside_nccl) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Layers from files on the GPUs, through the tool: the golden layers of tests/golden and the trained layer of data/, on 1, 2 and 4 ranks, staged and
-# fused. Several at a time, because each mostly waits for CUDA to start. Usage: gpu_files.sh MOK [WORK_DIR]
+# Layers from files on the GPUs, through the tool: the golden layers of tests/golden and the trained layer of data/, staged on 1, 2 and 4 ranks, fused
+# on 2. Several at a time, because each mostly waits for CUDA to start. Usage: gpu_files.sh MOK [WORK_DIR]
 set -u
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
 mok=$1
@@ -10,11 +10,9 @@ at_once=8
 
 # One line "layer tokens top_k ranks path" a run; the trained layer has no tokens here.
 jobs() {
-    for ranks in 1 2 4; do
-        for path in staged fused; do
-            sed -n "s|^\([a-z][^ ]*\) \([^ ]*\) \(.*\)|$source_dir/tests/golden/\1/\2.safetensors \3 $ranks $path|p" "$source_dir/tests/golden/layers.txt"
-            echo "$source_dir/data/qwen3moe-code/layer.safetensors - - $ranks $path"
-        done
+    for how in "1 staged" "2 staged" "4 staged" "2 fused"; do
+        sed -n "s|^\([a-z][^ ]*\) \([^ ]*\) \(.*\)|$source_dir/tests/golden/\1/\2.safetensors \3 $how|p" "$source_dir/tests/golden/layers.txt"
+        echo "$source_dir/data/qwen3moe-code/layer.safetensors - - $how"
     done
 }
 

@@ -266,8 +266,7 @@ static void run_on_rank(int32_t rank, void *context)
     config.path = run->path != MOK_PATH_AUTO ? run->path : config.path;
     config.num_saved = run->num_saved > 0 ? run->num_saved : 1;
     config.device = run->num_devices > 0 ? rank % run->num_devices : config.device;
-    config.peer_timeout_ms = run->timeout_ms > 0 ? run->timeout_ms : config.peer_timeout_ms;
-    config.local_timeout_ms = run->timeout_ms > 0 ? run->timeout_ms : config.local_timeout_ms;
+    config.local_timeout_ms = run->local_timeout_ms > 0 ? run->local_timeout_ms : config.local_timeout_ms;
     if (status == MOK_OK) {
         status = gpu_layer_open(&layer, &config);
     }

@@ -66,10 +66,10 @@ enum { GPU_RUN_RANKS = 8 };
 
 struct gpu_run {
     int32_t num_ranks;
-    int32_t path;       /* mok_path; AUTO = what the environment says */
-    int32_t num_saved;  /* 0 = 1 */
-    int32_t num_devices; /* ranks are spread over so many; 0 = all there are */
-    int64_t timeout_ms;  /* both limits; 0 = those of gpu_config */
+    int32_t path;             /* mok_path; AUTO = what the environment says */
+    int32_t num_saved;        /* 0 = 1 */
+    int32_t num_devices;      /* ranks are spread over so many; 0 = all there are */
+    int64_t local_timeout_ms; /* 0 = that of gpu_config */
     void (*work)(struct gpu_run *run, struct gpu_layer *layer); /* on each rank, its group open */
     const void *context; /* for work */
     /* filled in */

@@ -101,24 +101,37 @@ static void child(struct board *board, int32_t rank, int32_t num_ranks, enum sce
     _exit(0);
 }
 
-static struct board *run_processes(int32_t num_ranks, enum scenario scenario)
+/* A group of processes. */
+struct crew {
+    struct board *board;
+    pid_t pids[MAX_RANKS];
+    int32_t num_ranks;
+    enum scenario scenario;
+};
+
+static struct crew start_processes(int32_t num_ranks, enum scenario scenario)
 {
-    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t pids[MAX_RANKS] = {0};
+    struct crew crew = {.num_ranks = num_ranks, .scenario = scenario};
+    crew.board = mmap(NULL, sizeof *crew.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int32_t r = 0; r < num_ranks; r++) {
-        pids[r] = fork();
-        if (pids[r] == 0) {
-            child(board, r, num_ranks, scenario);
+        crew.pids[r] = fork();
+        if (crew.pids[r] == 0) {
+            child(crew.board, r, num_ranks, scenario);
         }
     }
-    waitpid(pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
-    for (int32_t r = num_ranks - 1; r > 0; r--) {
-        if (scenario == STOPPED && r == 1) {
-            kill(pids[r], SIGKILL);
+    return crew;
+}
+
+static struct board *await_processes(const struct crew *crew)
+{
+    waitpid(crew->pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
+    for (int32_t r = crew->num_ranks - 1; r > 0; r--) {
+        if (crew->scenario == STOPPED && r == 1) {
+            kill(crew->pids[r], SIGKILL);
         }
-        waitpid(pids[r], NULL, 0);
+        waitpid(crew->pids[r], NULL, 0);
     }
-    return board;
+    return crew->board;
 }
 
 /* ---- the same by threads ---------------------------------------------------------------------------------------------------- */
@@ -173,22 +186,18 @@ static void compare_with_threads(const struct board *board, int32_t num_ranks, c
 }
 
 /* NCCL takes a GPU once: both ranks must be told, and neither may wait for ever. */
-static void refuse_same_gpu(void)
+static void look_at_same_gpu(const struct board *board)
 {
-    struct board *board = run_processes(2, SAME_GPU);
     int ok = board->status[0] == MOK_ERR_UNSUPPORTED && board->status[1] == MOK_ERR_UNSUPPORTED;
     gpu_check(ok, "nccl, two processes on one GPU: refused with %s and %s (%s)", mok_status_name(board->status[0]), mok_status_name(board->status[1]),
               board->message[0]);
-    munmap(board, sizeof *board);
 }
 
-static void lose_a_peer(enum scenario scenario, const char *name)
+static void look_at_lost_peer(const struct board *board, const char *name)
 {
-    struct board *board = run_processes(2, scenario);
     int ok = board->status[0] == MOK_ERR_TIMEOUT || board->status[0] == MOK_ERR_DEVICE; /* the driver may notice a dead process first */
     gpu_check(ok, "nccl, a peer is %s: the other got %s (%s) and left with %s", name, mok_status_name(board->status[0]), board->message[0],
               mok_status_name(board->left[0]));
-    munmap(board, sizeof *board);
 }
 
 int main(void)
@@ -209,11 +218,14 @@ int main(void)
         return gpu_finish();
     }
     int32_t num_ranks = count < MAX_RANKS ? count : MAX_RANKS;
-    struct board *board = run_processes(num_ranks, PLAIN), *apart = run_processes(num_ranks, APART);
-    refuse_same_gpu();
+    /* In two waves, because starting CUDA and waiting for limits take most of the time. */
+    struct crew plain = start_processes(num_ranks, PLAIN), one_each = start_processes(num_ranks, APART), twice = start_processes(2, SAME_GPU);
+    struct board *board = await_processes(&plain), *apart = await_processes(&one_each);
+    look_at_same_gpu(await_processes(&twice));
     if (count > 1) {
-        lose_a_peer(KILLED, "killed");
-        lose_a_peer(STOPPED, "stopped");
+        struct crew killed = start_processes(2, KILLED), stopped = start_processes(2, STOPPED);
+        look_at_lost_peer(await_processes(&killed), "killed");
+        look_at_lost_peer(await_processes(&stopped), "stopped");
     } else {
         gpu_skip("nccl: more than one rank, killed and stopped peers: one GPU");
     }

@@ -202,7 +202,7 @@ static void try_ranks(int32_t num_ranks, int is_long)
     struct plan plan = {.pools = pools, .num_calls = NUM_CALLS / divisor, .num_replays = NUM_REPLAYS / divisor, .num_batches = NUM_BATCHES / divisor};
     memset(pools, 0, sizeof pools);
     for (size_t p = 0; p < sizeof paths / sizeof paths[0] && (p == 0 || pools[0].expected != NULL); p++) {
-        struct gpu_run run = {.num_ranks = num_ranks, .path = paths[p], .num_saved = GPU_POOL_LAYERS, .timeout_ms = LIMIT_MS, .work = work, .context = &plan};
+        struct gpu_run run = {.num_ranks = num_ranks, .path = paths[p], .num_saved = GPU_POOL_LAYERS, .local_timeout_ms = LIMIT_MS, .work = work, .context = &plan};
         plan.is_first = p == 0;
         gpu_check(gpu_run_all(&run), "%s, %d ranks: %d random calls, %d replays, %d batches in 1F1B order, %d times %d of them as a graph: every bit",
                   paths[p] == MOK_PATH_STAGED ? "staged" : "fused", num_ranks, plan.num_calls, plan.num_replays, plan.num_batches, GRAPH_REPLAYS,
