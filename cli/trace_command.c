@@ -14,15 +14,22 @@
 #include "stage_times.h"
 #include "team.h"
 #include "trace/timeline.h"
+#include "trace_summary.h"
 
 struct trace_settings {
     struct mok_shape_settings shape;
     const char *out;
+    int64_t cta_step;
+    int is_summed;
 };
 
 static const struct mok_cli_option trace_options[] = {
     {"out", MOK_CLI_TEXT, offsetof(struct trace_settings, out), "FILE", "Where to write: a name that ends in .json or .svg (required).",
      0, 0},
+    {"ctas", MOK_CLI_COUNT, offsetof(struct trace_settings, cta_step), "N",
+     "CUDA: only every N-th CTA of a persistent kernel in the timeline.", 1, 1 << 16},
+    {"summary", MOK_CLI_FLAG, offsetof(struct trace_settings, is_summed), NULL,
+     "CUDA: print what launches and roles of persistent kernels did and waited for.", 0, 0},
     MOK_SHAPE_OPTIONS(struct trace_settings, MOK_SHAPE_MAX_RANKS),
     {"skewed", MOK_CLI_FLAG, offsetof(struct trace_settings, shape.is_skewed), NULL,
      "Spread tokens over experts as a trained router does.", 0, 0},
@@ -30,10 +37,12 @@ static const struct mok_cli_option trace_options[] = {
 
 static const struct trace_settings trace_initial = {
     .shape = {.experts = 16, .top_k = 4, .hidden = 256, .inter = 128, .tokens = 1024},
+    .cta_step = 1,
 };
 
 struct trace_job {
     const struct mok_team *team;
+    const struct trace_settings *settings;
     const char *path;
     int is_svg;
     struct mok_ref_problem problem;
@@ -115,20 +124,42 @@ static void set_zeros(struct mok_timeline_rank *ranks, int32_t num_ranks, int is
     }
 }
 
+/* Leaves out the CTAs that the picture need not show. */
+static void thin_out(struct mok_stage_events *events, int64_t cta_step)
+{
+    int64_t num = 0;
+    for (int64_t idx = 0; idx < events->num; idx++) {
+        int32_t worker = events->events[idx].worker;
+        if (worker == 0 || mok_lane_cta(worker) % cta_step == 0) {
+            events->events[num++] = events->events[idx];
+        }
+    }
+    events->num = num;
+}
+
 static mok_status write_timeline(void *context)
 {
-    const struct trace_job *job = context;
+    struct trace_job *job = context;
+    int is_gpu = strcmp(mok_seat_backend_name(&job->team->config), "cpu") != 0;
     const struct mok_team *team = job->team;
     const char *path = job->path;
     struct mok_timeline_rank ranks[MOK_SHAPE_MAX_RANKS];
     int64_t num_events = 0;
     int64_t num_dropped = 0;
     for (int32_t rank = 0; rank < team->num_ranks; rank++) {
-        ranks[rank] = (struct mok_timeline_rank){.rank = rank, .events = job->events[rank].events, .num_events = job->events[rank].num};
+        ranks[rank] = (struct mok_timeline_rank){
+            .rank = rank, .events = job->events[rank].events, .num_events = job->events[rank].num, .is_gpu = is_gpu};
         num_events += job->events[rank].num;
         num_dropped += job->times[rank].num_dropped;
     }
-    set_zeros(ranks, team->num_ranks, strcmp(mok_seat_backend_name(&team->config), "cpu") == 0);
+    set_zeros(ranks, team->num_ranks, !is_gpu);
+    for (int32_t rank = 0; rank < team->num_ranks && is_gpu; rank++) {
+        if (job->settings->is_summed) {
+            mok_trace_print_summary(stdout, &ranks[rank]);
+        }
+        thin_out(&job->events[rank], job->settings->cta_step);
+        ranks[rank].num_events = job->events[rank].num;
+    }
     struct mok_output output;
     MOK_TRY(mok_output_open(path, &output));
     int is_good = (job->is_svg ? mok_trace_write_svg : mok_trace_write_perfetto)(output.file, ranks, team->num_ranks);
@@ -147,6 +178,7 @@ static int has_ending(const char *text, const char *tail)
 static mok_status run_job(const struct trace_settings *settings, struct mok_team *team, struct trace_job *job)
 {
     job->team = team;
+    job->settings = settings;
     job->path = settings->out;
     job->is_svg = has_ending(settings->out, ".svg");
     MOK_TRY(mok_team_agree(team, mok_team_prints(team) ? mok_output_check(settings->out) : MOK_OK, "look at the output's place"));

@@ -30,6 +30,13 @@ static const struct mok_cli_option bench_options[] = {
     {"zero-copy", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_zero_copy), NULL,
      "CUDA: x stands where peers find it before the pass begins.", 0, 0},
     {"no-stages", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, has_no_stages), NULL, "CUDA: only the layer, not each stage alone.", 0, 0},
+    {"sweep", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, sweep), "POINTS",
+     "CUDA: time one pass at points of group options instead: NAME=VALUE,...;NAME=VALUE,...", 0, 0},
+    {"pass", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, pass_word), "PASS", "Which pass a sweep times: forward or backward.", 0, 0},
+    {"summary", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_traced), NULL,
+     "A sweep also says, point by point, what each role of the persistent kernel did and waited for.", 0, 0},
+    {"timeline", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, timeline), "FILE",
+     "A sweep writes the timeline of its last point, .json or .svg.", 0, 0},
     {"json", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, json), "FILE",
      "Write the same as JSON; - is standard output, without the text.", 0, 0},
     {"commit", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, commit), "TEXT", "Commit for the JSON, where git cannot be asked.", 0,
@@ -45,6 +52,7 @@ static const struct mok_bench_settings bench_initial = {
               .tokens = MOK_BENCH_NOT_GIVEN,
               .num_ranks = MOK_BENCH_NOT_GIVEN},
     .skew_word = "balanced",
+    .pass_word = "forward",
     .routes = "data/qwen3moe-code/routing.safetensors",
     .num_repeats = MOK_BENCH_NOT_GIVEN,
     .num_warmups = MOK_BENCH_NOT_GIVEN,
@@ -65,6 +73,10 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     MOK_TRY(mok_seat_check_saved(config));
     MOK_TRY(mok_shape_check(&settings->shape, config));
     MOK_TRY(mok_output_check(settings->json));
+    MOK_TRY(mok_output_check(settings->timeline));
+    if (settings->sweep != NULL && !is_cuda) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep needs the cuda backend");
+    }
     MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
     mok_seat_warn_workers(config, team->num_ranks);
 #ifdef MOK_HAVE_CUDA

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "bench/bench_report.h"
+#include "bench/bench_sweep.h"
 
 int32_t mok_bench_device_count(void) { return mok_bench_count_gpus(); }
 
@@ -29,6 +30,9 @@ static mok_status run_job(const struct mok_bench_settings *settings, struct mok_
     MOK_TRY(mok_bench_router_open(settings, &job->router));
     MOK_TRY(open_machine(job));
     job->facts.cublas = mok_bench_cublas_find(); /* without it there are no dense times, and the report says so */
+    if (settings->sweep != NULL) {
+        return mok_bench_sweep(job, team);
+    }
     MOK_TRY(mok_team_run(team, mok_bench_measure, job));
     mok_cli_progress_end();
     if (mok_bench_prints_text(settings)) {

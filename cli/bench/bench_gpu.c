@@ -182,7 +182,7 @@ static mok_ffn describe(const struct mok_bench_gpu *gpu, int32_t dtype, int64_t 
                      .down = {.base = ffn->down, .expert_stride = count, .row_stride = width}};
 }
 
-static mok_status make_lane(struct mok_bench_gpu *gpu, struct mok_bench_lane *lane)
+static mok_status make_objects(struct mok_bench_gpu *gpu, struct mok_bench_lane *lane)
 {
     const struct mok_shape_settings *shape = &gpu->settings->shape;
     mok_layer_config config;
@@ -197,7 +197,7 @@ static mok_status make_lane(struct mok_bench_gpu *gpu, struct mok_bench_lane *la
     return mok_cli_check(mok_saved_input(lane->saved, &lane->saved_input));
 }
 
-static mok_status create_groups(struct mok_bench_gpu *gpu, const mok_group_config *config)
+static mok_status create_group(const struct mok_bench_gpu *gpu, const mok_group_config *config, struct mok_bench_lane *lane)
 {
     const struct mok_shape_settings *shape = &gpu->settings->shape;
     mok_group_config own = *config;
@@ -211,11 +211,32 @@ static mok_status create_groups(struct mok_bench_gpu *gpu, const mok_group_confi
                             .shared_intermediate = (int32_t)shape->shared_inter,
                             .format = MOK_FORMAT_BF16,
                             .max_tokens = shape->tokens};
+    lane->path = own.path;
+    return mok_cli_check(mok_group_create(&own, &lane->group));
+}
+
+mok_status mok_bench_lane_open(struct mok_bench_gpu *gpu, const mok_group_config *config, struct mok_bench_lane *lane)
+{
+    MOK_TRY(create_group(gpu, config, lane));
+    return make_objects(gpu, lane);
+}
+
+mok_status mok_bench_lane_close(struct mok_bench_lane *lane)
+{
+    mok_schedule_destroy(lane->schedule);
+    mok_layer_destroy(lane->layer);
+    mok_status farewell = mok_group_destroy(lane->group);
+    memset(lane, 0, sizeof *lane);
+    return mok_cli_check(farewell);
+}
+
+static mok_status create_groups(struct mok_bench_gpu *gpu, const mok_group_config *config)
+{
+    mok_group_config own = *config;
     gpu->num_lanes = config->path == MOK_PATH_FUSED ? 2 : 1;
     for (int32_t idx = 0; idx < gpu->num_lanes; idx++) {
         own.path = idx == 0 && config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;
-        gpu->lanes[idx].path = own.path;
-        MOK_TRY(mok_cli_check(mok_group_create(&own, &gpu->lanes[idx].group)));
+        MOK_TRY(create_group(gpu, &own, &gpu->lanes[idx]));
     }
     return MOK_OK;
 }
@@ -225,7 +246,7 @@ static mok_status open_objects(struct mok_bench_gpu *gpu, const struct mok_bench
     MOK_TRY(create_groups(gpu, config));
     MOK_TRY(make_tensors(gpu, facts->router));
     for (int32_t idx = 0; idx < gpu->num_lanes; idx++) {
-        MOK_TRY(make_lane(gpu, &gpu->lanes[idx]));
+        MOK_TRY(make_objects(gpu, &gpu->lanes[idx]));
     }
     MOK_TRY(make_yardsticks(gpu, facts->gate));
     return mok_bench_wait(gpu, 0);
@@ -301,10 +322,8 @@ mok_status mok_bench_gpu_close(struct mok_bench_gpu *gpu)
     }
     mok_bench_cublas_close(&gpu->dense);
     for (int32_t idx = 0; idx < gpu->num_lanes; idx++) {
-        mok_schedule_destroy(gpu->lanes[idx].schedule);
-        mok_layer_destroy(gpu->lanes[idx].layer);
-        mok_status farewell = mok_group_destroy(gpu->lanes[idx].group);
-        status = status == MOK_OK ? mok_cli_check(farewell) : status;
+        mok_status farewell = mok_bench_lane_close(&gpu->lanes[idx]);
+        status = status == MOK_OK ? farewell : status;
     }
     free_tensors(gpu);
     gpu->memory->close(gpu->stream);

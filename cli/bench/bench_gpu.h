@@ -93,6 +93,12 @@ void mok_bench_gpu_abort(struct mok_bench_gpu *gpu);
  * products. */
 mok_status mok_bench_gpu_count(struct mok_bench_gpu *gpu, const struct mok_bench_gpu *all);
 
+/* Collective. A lane with the group that config describes beyond shape and device (path, minibatch, workers, ...), and its objects; it
+ * shares the tensors of all lanes. */
+mok_status mok_bench_lane_open(struct mok_bench_gpu *gpu, const mok_group_config *config, struct mok_bench_lane *lane);
+/* Collective. Returns the group's farewell. */
+mok_status mok_bench_lane_close(struct mok_bench_lane *lane);
+
 /* Status of a CUDA call. */
 mok_status mok_bench_check(const struct mok_bench_gpu *gpu, int error, const char *what);
 /* Enqueues a set's pass. */

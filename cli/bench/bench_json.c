@@ -73,6 +73,12 @@ static void add_setting(cJSON *root, const struct mok_bench_job *job, const stru
     }
 }
 
+void mok_bench_add_head(cJSON *root, const struct mok_bench_job *job, const struct mok_team *team)
+{
+    add_origin(root, job);
+    add_setting(root, job, team);
+}
+
 /* ---- figures ------------------------------------------------------------------------------------------------------------ */
 
 static void add_field(cJSON *json, const char *name, const struct mok_bench_job *job, const struct mok_bench_run *runs, size_t offset)
@@ -151,8 +157,7 @@ static void add_stages(cJSON *root, const struct mok_bench_job *job)
 mok_status mok_bench_write(const struct mok_bench_job *job, const struct mok_team *team, const char *path)
 {
     cJSON *root = cJSON_CreateObject();
-    add_origin(root, job);
-    add_setting(root, job, team);
+    mok_bench_add_head(root, job, team);
     cJSON *paths = cJSON_AddObjectToObject(root, "paths");
     for (int32_t lane = 0; lane < job->num_lanes; lane++) {
         cJSON *json = cJSON_AddObjectToObject(paths, mok_bench_path_name(job->paths[lane]));

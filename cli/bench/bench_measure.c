@@ -15,16 +15,6 @@
 
 enum { HOLD_LIMIT_MS = 20000, MAX_EVENTS = 4096, MARK_BEGIN = 0, MARK_SCHEDULED = 1, MARK_END = 2 };
 
-/* One rank and what it works with. */
-struct seat {
-    struct mok_bench_job *job;
-    struct mok_team *team;
-    struct mok_bench_gpu *gpu;
-    struct mok_bench_times *times;
-    mok_event *events; /* [MAX_EVENTS] */
-    uint32_t round;    /* of the gate; the same on all ranks */
-};
-
 /* ---- marks -------------------------------------------------------------------------------------------------------------- */
 
 static mok_status mark(struct mok_bench_gpu *gpu, int idx)
@@ -69,7 +59,7 @@ static mok_status timed_backward(struct mok_bench_gpu *gpu, int32_t lane, int32_
     return mark(gpu, MARK_END);
 }
 
-static mok_status enqueue_held(struct seat *seat, timed_work work, int32_t lane, int32_t set)
+static mok_status enqueue_held(struct mok_bench_seat *seat, timed_work work, int32_t lane, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     if (gpu->settings->is_zero_copy && work == timed_forward) {
@@ -86,7 +76,7 @@ static mok_status enqueue_held(struct seat *seat, timed_work work, int32_t lane,
 }
 
 /* Waits on the host until this rank's GPU stands at the gate. */
-static mok_status wait_arrival(struct seat *seat)
+static mok_status wait_arrival(struct mok_bench_seat *seat)
 {
     const uint32_t *arrived = &seat->job->facts.gate->arrived[seat->gpu->rank];
     double limit = mok_stage_now_ms() + HOLD_LIMIT_MS;
@@ -99,7 +89,7 @@ static mok_status wait_arrival(struct seat *seat)
     return MOK_OK;
 }
 
-static mok_status check_gate(struct seat *seat)
+static mok_status check_gate(struct mok_bench_seat *seat)
 {
     int has_given_up = __atomic_load_n(&seat->job->facts.gate->given_up[seat->gpu->rank], __ATOMIC_ACQUIRE) != 0;
     return has_given_up ? mok_cli_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": the gate stayed shut for %d ms: a call waited for the device",
@@ -108,7 +98,7 @@ static mok_status check_gate(struct seat *seat)
 }
 
 /* Runs work on all ranks at once, started by one word. */
-static mok_status run_held(struct seat *seat, mok_status status, timed_work work, int32_t lane, int32_t set)
+static mok_status run_held(struct mok_bench_seat *seat, mok_status status, timed_work work, int32_t lane, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     seat->round++;
@@ -135,10 +125,16 @@ static mok_status run_held(struct seat *seat, mok_status status, timed_work work
     return status;
 }
 
+mok_status mok_bench_run_pass(struct mok_bench_seat *seat, mok_status status, int is_backward, int32_t lane, int32_t set, double *ms_out)
+{
+    status = run_held(seat, status, is_backward ? timed_backward : timed_forward, lane, set);
+    return status == MOK_OK ? time_between(seat->gpu, MARK_BEGIN, MARK_END, ms_out) : status;
+}
+
 /* ---- yardsticks --------------------------------------------------------------------------------------------------------- */
 
 /* The dense products of the rank, one behind the other. A sample of the machine is taken while they run. */
-static mok_status run_dense(struct seat *seat, int32_t set)
+static mok_status run_dense(struct mok_bench_seat *seat, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     MOK_TRY(scrub(gpu));
@@ -176,7 +172,7 @@ static mok_status time_copy(struct mok_bench_gpu *gpu, char *to, int32_t to_devi
 }
 
 /* Ranks that share a GPU take turns with the dense products; its first rank copies, all GPUs at once, each to the next one. */
-static mok_status run_yardsticks(struct seat *seat, mok_status status, int32_t set)
+mok_status mok_bench_run_yardsticks(struct mok_bench_seat *seat, mok_status status, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     int32_t num_turns = (gpu->num_ranks + gpu->num_devices - 1) / gpu->num_devices;
@@ -205,7 +201,7 @@ static mok_status run_yardsticks(struct seat *seat, mok_status status, int32_t s
 /* ---- stages ------------------------------------------------------------------------------------------------------------- */
 
 /* Adds what the trace has of the pass that is over. */
-static mok_status take_stages(struct seat *seat, int32_t lane, int is_backward)
+static mok_status take_stages(struct mok_bench_seat *seat, int32_t lane, int is_backward)
 {
     const mok_event *events = seat->events;
     int64_t num = 0, num_dropped = 0;
@@ -223,7 +219,7 @@ static mok_status take_stages(struct seat *seat, int32_t lane, int is_backward)
 }
 
 /* The staged lane stands last. */
-static mok_status run_stages(struct seat *seat, mok_status status, int32_t set)
+static mok_status run_stages(struct mok_bench_seat *seat, mok_status status, int32_t set)
 {
     int32_t lane = seat->gpu->num_lanes - 1;
     memset(seat->times->stage_ms, 0, sizeof seat->times->stage_ms);
@@ -238,15 +234,12 @@ static mok_status run_stages(struct seat *seat, mok_status status, int32_t set)
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------------- */
 
-static mok_status run_layer(struct seat *seat, mok_status status, int32_t set)
+static mok_status run_layer(struct mok_bench_seat *seat, mok_status status, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     for (int32_t lane = 0; lane < seat->job->num_lanes; lane++) {
         for (int is_backward = 0; is_backward < 2; is_backward++) {
-            status = run_held(seat, status, is_backward ? timed_backward : timed_forward, lane, set);
-            if (status == MOK_OK) {
-                status = time_between(gpu, MARK_BEGIN, MARK_END, &seat->times->layer_ms[lane][is_backward]);
-            }
+            status = mok_bench_run_pass(seat, status, is_backward, lane, set, &seat->times->layer_ms[lane][is_backward]);
             if (status == MOK_OK && !is_backward) {
                 status = time_between(gpu, MARK_BEGIN, MARK_SCHEDULED, &seat->times->schedule_ms[lane]);
             }
@@ -256,14 +249,14 @@ static mok_status run_layer(struct seat *seat, mok_status status, int32_t set)
 }
 
 /* The layer, or its stages. Runs that are not timed come first. */
-static mok_status run_round(struct seat *seat, mok_status status, int64_t num_warmups, int is_stages)
+static mok_status run_round(struct mok_bench_seat *seat, mok_status status, int64_t num_warmups, int is_stages)
 {
     struct mok_bench_run *runs = is_stages ? seat->job->stage_runs : seat->job->layer_runs;
     int64_t num_repeats = seat->job->facts.settings->num_repeats;
     for (int64_t run = -num_warmups; run < num_repeats; run++) {
         int32_t set = (int32_t)((run + num_warmups) % MOK_BENCH_NUM_SETS);
         status = is_stages ? run_stages(seat, status, set) : run_layer(seat, status, set);
-        status = run_yardsticks(seat, status, set);
+        status = mok_bench_run_yardsticks(seat, status, set);
         if (status == MOK_OK && seat->gpu->rank == 0 && run >= 0) {
             mok_bench_fold(seat->job, seat->gpu->num_ranks, set, &runs[run]);
             mok_cli_progress("%s: run %" PRId64 " of %" PRId64, is_stages ? "stages" : "layer", run + 1, num_repeats);
@@ -274,7 +267,7 @@ static mok_status run_round(struct seat *seat, mok_status status, int64_t num_wa
 }
 
 /* Stages are timed behind the layer: the GPU is warm. */
-static mok_status run_stage_round(struct seat *seat, mok_status status)
+static mok_status run_stage_round(struct mok_bench_seat *seat, mok_status status)
 {
     enum { WARMUPS = 2 };
     int32_t lane = seat->gpu->num_lanes - 1;
@@ -310,7 +303,7 @@ static void keep_for_report(struct mok_bench_job *job, const struct mok_bench_gp
 mok_status mok_bench_measure(void *context, struct mok_team *team, const mok_group_config *config)
 {
     struct mok_bench_job *job = context;
-    struct seat seat = {.job = job, .team = team, .gpu = &job->gpus[config->rank], .times = &job->times[config->rank]};
+    struct mok_bench_seat seat = {.job = job, .team = team, .gpu = &job->gpus[config->rank], .times = &job->times[config->rank]};
     mok_status status = mok_bench_gpu_open(&job->facts, config, seat.gpu);
     mok_team_wait(team);
     if (status == MOK_OK) {

@@ -55,6 +55,22 @@ struct mok_bench_job {
     int cublas_version;
 };
 
+/* One rank and what it works with. */
+struct mok_bench_seat {
+    struct mok_bench_job *job;
+    struct mok_team *team;
+    struct mok_bench_gpu *gpu;
+    struct mok_bench_times *times;
+    mok_event *events; /* of the stages */
+    uint32_t round;    /* of the gate; the same on all ranks */
+};
+
+/* A pass (forward with its schedule) on all ranks at once, started by one word behind the gate, caches overwritten before. Every rank comes,
+ * also one that has failed; on failure the rank's groups are aborted. Returns the rank's own status. */
+mok_status mok_bench_run_pass(struct mok_bench_seat *seat, mok_status status, int is_backward, int32_t lane, int32_t set, double *ms_out);
+/* Likewise: dense products, copies. Out: the rank's times. */
+mok_status mok_bench_run_yardsticks(struct mok_bench_seat *seat, mok_status status, int32_t set);
+
 /* One rank: opens, measures, closes. For mok_team_run; context: the job. */
 mok_status mok_bench_measure(void *context, struct mok_team *team, const mok_group_config *config);
 

@@ -4,6 +4,8 @@
 #ifndef MOK_CLI_BENCH_REPORT_H
 #define MOK_CLI_BENCH_REPORT_H
 
+#include <cjson/cJSON.h>
+
 #include "bench/bench_measure.h"
 
 /* Columns of the runs: the values of one field, and derived ones. Offsets are those of doubles in struct mok_bench_run. */
@@ -20,6 +22,9 @@ void mok_bench_divide(const struct mok_bench_run *runs, int64_t num, size_t offs
 void mok_bench_print(const struct mok_bench_job *job, const struct mok_team *team);
 /* Errors: IO, MEMORY. */
 mok_status mok_bench_write(const struct mok_bench_job *job, const struct mok_team *team, const char *path);
+
+/* What ran where, as children of root. */
+void mok_bench_add_head(cJSON *root, const struct mok_bench_job *job, const struct mok_team *team);
 
 /* Operations of all ranks in one pass. */
 double mok_bench_all_operations(const struct mok_bench_job *job, int32_t num_ranks, int is_backward);

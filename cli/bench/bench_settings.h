@@ -24,6 +24,10 @@ struct mok_bench_settings {
     int64_t num_repeats, num_warmups;
     int is_zero_copy; /* CUDA: x stands in the saved object's memory before the pass */
     int has_no_stages; /* CUDA: the layer alone is timed */
+    const char *sweep;     /* CUDA: points of group options to time instead; NULL = none */
+    const char *pass_word; /* of a sweep: forward or backward */
+    int is_traced;         /* of a sweep: say where the time of each point goes */
+    const char *timeline;  /* of a sweep: file for the timeline of its last point */
     const char *json;
     const char *commit; /* NULL = ask git */
     enum mok_bench_skew skew;

@@ -26,9 +26,10 @@
     ENTRY(COUNTER_SITE(MOK_COUNT_CARRY_DONE), "wgrad carried", "lap")                       \
     ENTRY(COUNTER_SITE(MOK_COUNT_SHARED_G_DONE), "shared gate+up done", "token tile")       \
     ENTRY(COUNTER_SITE(MOK_COUNT_SHARED_D_DONE), "shared dgrad down done", "token tile")    \
-    ENTRY(COUNTER_SITE(MOK_COUNT_SHARED_DONE), "shared expert done", "index")
+    ENTRY(COUNTER_SITE(MOK_COUNT_SHARED_DONE), "shared expert done", "index")                \
+    ENTRY(MOK_SITE_QUEUE, "tile in the queue", "index")
 
-enum { NUM_SITES = MOK_SITE_COUNTER + MOK_NUM_COUNTERS };
+enum { NUM_SITES = MOK_NUM_SITES };
 
 #define SITE_NAME(site, name, index) [site] = name,
 #define WAIT_NAME(site, name, index) [site] = "wait " name,
@@ -58,6 +59,7 @@ static const char *const work_names[] = {
     [MOK_EVENT_TASK + MOK_TASK_DGRAD_GATE_UP] = "dgrad gate+up",
     [MOK_EVENT_TASK + MOK_TASK_WGRAD] = "wgrad",
     [MOK_EVENT_TASK + MOK_TASK_WGRAD_ZERO] = "wgrad zero",
+    [MOK_EVENT_KERNEL] = "kernel",
 };
 
 enum { NUM_WORK = sizeof work_names / sizeof work_names[0] };

@@ -225,6 +225,8 @@ static void free_group(struct mok_pass_group *group)
     mok_cuda_free(group->device, group->saved_block);
     mok_cuda_free(group->device, group->other);
     mok_cuda_free(group->device, group->events);
+    mok_cuda_free(group->device, group->lane_events);
+    mok_cuda_free(group->device, group->lane_num);
     (void)cudaFreeHost(group->record);
     (void)cudaFreeHost(group->staging);
     if (group->own_stream != NULL) {
@@ -412,6 +414,8 @@ mok_status mok_cuda_wait_stream(struct mok_pass_group *group, mok_stream stream,
     mok_cuda_leave_device(group->device, before);
     return status == MOK_OK ? check_alive(group) : status;
 }
+
+int32_t mok_cuda_max_ctas(const struct mok_pass_group *group) { return group->gemm_ctas > 4 ? group->gemm_ctas : 4; }
 
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num)
 {

@@ -96,8 +96,11 @@ struct mok_pass_group {
     cudaEvent_t last_done;
     int32_t has_last;
 
-    mok_event *events; /* trace, device memory; NULL = off */
-    int64_t max_events;
+    mok_event *events;      /* trace, device memory; NULL = off. Launches of the stream */
+    mok_event *lane_events; /* [num_lanes, max_events] roles of the persistent kernels' CTAs (trace/lane.h); NULL = there are none */
+    uint32_t *lane_num;     /* [num_lanes] */
+    int32_t num_lanes;
+    int64_t max_events;     /* of the stream, and of a lane */
 };
 
 struct mok_cuda_layout mok_cuda_plan_layout(const struct mok_pass_setup *setup);
@@ -122,6 +125,9 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
 /* Trace: begin or end of a stage; nothing when trace is off. */
 mok_status mok_cuda_stage_begin(struct mok_pass_group *group, mok_stream stream);
 mok_status mok_cuda_stage_end(struct mok_pass_group *group, int32_t kind, int64_t index, mok_stream stream);
+
+/* CTAs of a persistent kernel, at most: two clusters of two where a rank has fewer SMs. */
+int32_t mok_cuda_max_ctas(const struct mok_pass_group *group);
 
 /* Blocks for element-wise work on `num` items, a thread each. */
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num);

@@ -15,10 +15,12 @@ static void write_rank_name(FILE *out, const struct mok_timeline_rank *rank)
     for (int64_t idx = 0; idx < rank->num_events; idx++) {
         int32_t worker = rank->events[idx].worker;
         if (worker != last) {
+            char name[32];
+            mok_timeline_name(rank, worker, name, sizeof name);
             fprintf(out,
                     ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%" PRId32 ",\"tid\":%" PRId32
-                    ",\"args\":{\"name\":\"worker %" PRId32 "\"}}",
-                    rank->rank, worker, worker);
+                    ",\"args\":{\"name\":\"%s\"}}",
+                    rank->rank, worker, name);
             last = worker;
         }
     }

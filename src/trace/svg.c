@@ -75,8 +75,9 @@ static void write_rank(FILE *out, struct picture *picture, const struct mok_time
         const mok_event *event = &rank->events[idx];
         if (event->worker != last) {
             picture->y += last < 0 ? 0 : lane_height;
-            fprintf(out, "<text x=\"4\" y=\"%.0f\">rank %" PRId32 " worker %" PRId32 "</text>\n", picture->y + lane_height - 5,
-                    rank->rank, event->worker);
+            char name[32];
+            mok_timeline_name(rank, event->worker, name, sizeof name);
+            fprintf(out, "<text x=\"4\" y=\"%.0f\">rank %" PRId32 " %s</text>\n", picture->y + lane_height - 5, rank->rank, name);
             last = event->worker;
         }
         write_box(out, picture, rank, event);

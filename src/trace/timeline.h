@@ -11,13 +11,29 @@
 
 #include <mok/mok.h>
 
+#include "trace/lane.h"
+
 /* The events of one rank, ordered by worker, then time, as mok_group_trace_take gives them. */
 struct mok_timeline_rank {
     int32_t rank;
     const mok_event *events; /* [num_events] */
     int64_t num_events;
     int64_t zero_ns; /* the rank's clock at the timeline's zero */
+    int is_gpu;      /* workers are numbered as trace/lane.h says */
 };
+
+/* "worker 3", "stream" or "cta 12 move". */
+static inline void mok_timeline_name(const struct mok_timeline_rank *rank, int32_t worker, char *text, size_t size)
+{
+    static const char *const roles[MOK_LANE_ROLES] = {"multiply", "load", "scout", "move"};
+    if (!rank->is_gpu) {
+        snprintf(text, size, "worker %d", (int)worker);
+    } else if (worker == 0) {
+        snprintf(text, size, "stream");
+    } else {
+        snprintf(text, size, "cta %d %s", (int)mok_lane_cta(worker), roles[mok_lane_role_of(worker)]);
+    }
+}
 
 /* Both return 1 when everything was written, 0 on a write error (errno). */
 int mok_trace_write_perfetto(FILE *out, const struct mok_timeline_rank *ranks, int32_t num_ranks);

@@ -284,7 +284,7 @@ static void test_names(void **state)
     assert_string_equal(mok_event_name(MOK_EVENT_WAIT + mok_site_of_counter(MOK_COUNT_PULLED)), "wait rows pulled");
     assert_int_equal(mok_event_first_wait(), MOK_EVENT_WAIT);
     /* Every kind that there is has a name of its own; what there is not, has none, and never NULL. */
-    for (int32_t site = 0; site < MOK_SITE_COUNTER + MOK_NUM_COUNTERS; site++) {
+    for (int32_t site = 0; site < MOK_NUM_SITES; site++) {
         assert_null(strstr(mok_site_name(site), "unknown"));
         assert_int_equal(strncmp(mok_event_name(MOK_EVENT_WAIT + site), "wait ", 5), 0);
         assert_string_equal(mok_event_name(MOK_EVENT_WAIT + site) + 5, mok_site_name(site));

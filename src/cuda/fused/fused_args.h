@@ -5,10 +5,12 @@
 #define MOK_CUDA_FUSED_ARGS_H
 
 #include <cuda.h>
+#include <mok/mok.h>
 
 #include "cuda/control.h"
 #include "cuda/gemm/gemm_args.h"
 #include "plan/walk.h"
+#include "trace/lane.h"
 
 /* The products of a forward pass. */
 enum { MOK_FUSED_GATE_UP, MOK_FUSED_DOWN, MOK_FUSED_SHARED_GATE_UP, MOK_FUSED_SHARED_DOWN, MOK_FUSED_NUM_GEMMS };
@@ -35,6 +37,13 @@ struct mok_fused_cut {
     int32_t lanes;       /* copies of a batch */
 };
 
+/* Where the roles of the CTAs record what they do (fused/fused_trace.cuh); a lane for each. */
+struct mok_fused_trace {
+    mok_event *events; /* [lanes, max_events] out; NULL = nothing is recorded */
+    uint32_t *num;     /* [lanes] events so far, those without room included; in and out */
+    uint32_t max_events;
+};
+
 struct mok_fused_args {
     struct mok_cuda_watch watch;
     const uint32_t *ok; /* [1] in: 0 = the ENTRY barrier did not complete, nothing is done */
@@ -54,6 +63,7 @@ struct mok_fused_args {
     struct mok_fused_cut cut[2]; /* through the small stages, through the operand stages */
     int32_t apart;               /* 1: communication CTAs multiply nothing and copy through the operand stages */
     int32_t primes;              /* 1: so does the first pull of communication CTAs that do multiply */
+    struct mok_fused_trace trace;
     uint64_t wait_limit_ns;      /* of waits that depend on the own CTA's (cluster's) copies and products alone */
 };
 

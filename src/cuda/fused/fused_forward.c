@@ -150,6 +150,7 @@ mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
         .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
         .apart = group->fused_apart,
         .primes = !group->fused_apart && group->setup.dims.shared_inter == 0, /* the shared expert's products would have to wait */
+        .trace = {group->lane_events, group->lane_num, (uint32_t)group->max_events},
         .wait_limit_ns = (uint64_t)group->setup.local_timeout_ns,
     };
     MOK_TRY(fill_routed(pass, &args));
@@ -159,5 +160,5 @@ mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
     mok_cuda_fused_cut_rows(&args);
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
     MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_forward", num_ctas, &args));
-    return mok_cuda_stage_end(group, MOK_EVENT_TASK + MOK_TASK_GATE_UP, 0, pass->stream);
+    return mok_cuda_stage_end(group, MOK_EVENT_KERNEL, 0, pass->stream);
 }

@@ -51,14 +51,19 @@ MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shar
 {
     struct mok_stage_cursor cursor = {0, 0};
     for (uint32_t parity = 0;; parity ^= 1) {
+        uint64_t since = mok_fused_trace_now(&args->trace);
         mok_fused_wait_queue(args, &shared->tile_full, parity);
         struct mok_fused_tile tile = shared->tile;
         if (!tile.valid) {
-            return;
+            break;
         }
+        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_LOAD, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
+        since = mok_fused_trace_now(&args->trace);
         mok_hw_fence_async(); /* what the scout's wait acquired, for the copy engine */
         mok_fused_load_tile(args, shared, &cursor, &tile);
+        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_LOAD, mok_fused_task_kind(tile.gemm), tile.row_tile, since);
     }
+    mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_LOAD);
 }
 
 #endif

@@ -193,7 +193,7 @@ struct mok_fused_ready {
 
 /* Push: waits for y of row tile `tile`, and looks at those behind it at the same time, up to `end`. */
 MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
-                                   struct mok_fused_ready *ready)
+                                   struct mok_fused_lanes *lanes, struct mok_fused_ready *ready)
 {
     int32_t lane = (int32_t)threadIdx.x % MOK_FUSED_WARP, mine = min(tile + lane, end - 1);
     if (tile - ready->base < MOK_FUSED_WARP && (ready->mask >> (tile - ready->base) & 1)) {
@@ -205,7 +205,9 @@ MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const stru
     ready->mask = __ballot_sync(0xffffffffu, tile + lane < end && seen >= wait.target) | 1;
     int alive = 1;
     if (lane == 0) {
+        uint64_t since = mok_fused_trace_now(&args->trace);
         alive = mok_fused_wait_counter(args, &wait);
+        mok_fused_trace_add(&args->trace, lanes, MOK_LANE_MOVE, mok_fused_wait_kind(&wait), wait.index, since);
     }
     alive = __shfl_sync(0xffffffffu, alive, 0);
     mok_hw_fence_async();
@@ -214,13 +216,14 @@ MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const stru
 
 /* Push: y of all row tiles that items [from, end) touch. */
 MOK_DEVICE int mok_fused_wait_rows(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_fused_job *job,
-                                   int32_t row_chunks, int32_t from, int32_t end, struct mok_fused_ready *ready)
+                                   int32_t row_chunks, int32_t from, int32_t end, struct mok_fused_lanes *lanes,
+                                   struct mok_fused_ready *ready)
 {
     int32_t first = job->first / MOK_TILE_ROWS, all = first + job->num_items / row_chunks / MOK_TILE_ROWS;
     int32_t last = first + (min(end, job->num_items) - 1) / row_chunks / MOK_TILE_ROWS;
     int alive = 1;
     for (int32_t tile = first + from / row_chunks / MOK_TILE_ROWS; tile <= last && alive; tile++) {
-        alive = mok_fused_wait_tile(args, walk, tile, all, ready);
+        alive = mok_fused_wait_tile(args, walk, tile, all, lanes, ready);
     }
     return alive;
 }
@@ -246,7 +249,7 @@ MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_sh
             next = routes[(item + stride) / cut->row_chunks];
         }
         if (!job->is_pull) {
-            pipe->alive = mok_fused_wait_rows(args, walk, job, cut->row_chunks, from, from + cut->lanes, &ready);
+            pipe->alive = mok_fused_wait_rows(args, walk, job, cut->row_chunks, from, from + cut->lanes, &shared->lanes, &ready);
         }
         if (pipe->alive) {
             struct mok_fused_copy copy = {NULL, NULL, 0};
@@ -270,13 +273,16 @@ MOK_DEVICE struct mok_fused_job mok_fused_step_job(const struct mok_walk *walk, 
 }
 
 /* Before a pull: the place is free. */
-MOK_DEVICE int mok_fused_wait_place(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step)
+MOK_DEVICE int mok_fused_wait_place(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step,
+                                    struct mok_fused_lanes *lanes)
 {
     int alive = 1;
     if (step->kind == MOK_STEP_PULL && mok_walk_pull_num_waits(walk, step->minibatch) > 0) {
         struct mok_wait wait = mok_walk_pull_wait(walk, step->minibatch);
         if (threadIdx.x % MOK_FUSED_WARP == 0) {
+            uint64_t since = mok_fused_trace_now(&args->trace);
             alive = mok_fused_wait_counter(args, &wait);
+            mok_fused_trace_add(&args->trace, lanes, MOK_LANE_MOVE, mok_fused_wait_kind(&wait), wait.index, since);
         }
         alive = __shfl_sync(0xffffffffu, alive, 0);
         mok_hw_fence_async();
@@ -295,18 +301,24 @@ MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shar
         if (step.kind == MOK_STEP_NONE) {
             break;
         }
-        pipe.alive = mok_fused_wait_place(args, walk, &step);
+        pipe.alive = mok_fused_wait_place(args, walk, &step, &shared->lanes);
         struct mok_fused_job job = mok_fused_step_job(walk, &step, pipe.cut);
+        uint64_t since = mok_fused_trace_now(&args->trace);
         mok_fused_do_job(args, shared, &pipe, &job, worker);
         if (pipe.alive && threadIdx.x % MOK_FUSED_WARP == 0) {
             struct mok_wait signal = mok_walk_step_signal(&step);
             mok_fused_announce(args, mok_fused_counter_word(args, &signal));
+            mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, job.is_pull ? MOK_EVENT_PULL : MOK_EVENT_PUSH, step.minibatch,
+                                since);
         }
         if (idx == 0 && args->primes) {
             int alive = pipe.alive;
             pipe = mok_fused_open_pipe(args, shared, 0);
             pipe.alive = alive;
         }
+    }
+    if (threadIdx.x % MOK_FUSED_WARP == 0) {
+        mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_MOVE);
     }
     mok_hw_fence_sys(); /* the EXIT barrier announces the pushed rows */
 }

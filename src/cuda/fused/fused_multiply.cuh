@@ -46,12 +46,18 @@ MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused
 {
     mok_fused_shared *shared = worker->shared;
     uint32_t parity = worker->queue.parity;
+    if (args->trace.events != NULL && threadIdx.x == 0) {
+        mok_fused_trace_end_task(&args->trace, &shared->lanes);
+    }
     int is_there = mok_hw_mbarrier_try_wait_acquire_cluster(&shared->tile_full, parity);
     int has_steps = is_there && shared->tile.valid && shared->tile.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS;
     if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
         mok_fused_flush(args, shared, pending);
     }
     mok_fused_wait_queue(args, &shared->tile_full, parity);
+    if (args->trace.events != NULL && threadIdx.x == 0) {
+        mok_fused_trace_begin_task(&args->trace, &shared->lanes, &shared->tile);
+    }
     *tile_out = shared->tile;
     __syncwarp();
     if (threadIdx.x % 32 == 0) {

@@ -39,15 +39,18 @@ MOK_DEVICE void mok_fused_place_routed_tile(const struct mok_walk *walk, const s
 
 /* Waits for the input of CTA `cta`'s task in the unit, fills its tile but for shares_b. Returns 0 when nothing may start any more. */
 MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const struct mok_fused_walk *walk,
-                                      const struct mok_fused_unit *unit, int32_t cta, struct mok_fused_tile *tile)
+                                      const struct mok_fused_unit *unit, int32_t cta, struct mok_fused_lanes *lanes,
+                                      struct mok_fused_tile *tile)
 {
     struct mok_task task;
     int exists = mok_fused_unit_task(walk, unit, cta, &task);
     if (exists && mok_walk_task_num_waits(&walk->tiles, &task) > 0) {
         struct mok_wait wait = mok_walk_task_wait(&walk->tiles, &task, 0);
+        uint64_t since = mok_fused_trace_now(&args->trace);
         if (!mok_fused_wait_counter(args, &wait)) {
             return 0;
         }
+        mok_fused_trace_add(&args->trace, lanes, MOK_LANE_SCOUT, mok_fused_wait_kind(&wait), wait.index, since);
     }
     if (task.kind == MOK_TASK_SHARED_GATE_UP || task.kind == MOK_TASK_SHARED_DOWN) {
         mok_fused_place_shared_tile(args, &walk->tiles, &task, tile);
@@ -56,6 +59,7 @@ MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const s
     }
     struct mok_wait signal = mok_walk_task_signal(&walk->tiles, &task, 0);
     tile->valid = 1;
+    tile->row_tile = task.row_tile;
     tile->col = task.col_tile * args->gemm[tile->gemm].tile_cols;
     tile->rows = exists ? min(tile->rows, (int32_t)MOK_TILE_ROWS) : 0;
     tile->counter = exists ? mok_fused_counter_word(args, &signal) : -1;
@@ -74,7 +78,9 @@ MOK_DEVICE void mok_fused_scout(const struct mok_fused_args *args, mok_fused_sha
     const int span = mok_tile_fused::CLUSTER;
     struct mok_fused_tile tile[span];
     for (uint32_t parity = 1;; parity ^= 1) {
+        uint64_t since = mok_fused_trace_now(&args->trace);
         mok_fused_wait_queue(args, &shared->tile_empty, parity);
+        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_SCOUT, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
         struct mok_fused_unit unit;
         int valid = works;
         if (valid) {
@@ -83,7 +89,7 @@ MOK_DEVICE void mok_fused_scout(const struct mok_fused_args *args, mok_fused_sha
         }
 #pragma unroll
         for (int cta = 0; cta < span; cta++) {
-            valid = valid && mok_fused_prepare_tile(args, &shared->walk, &unit, cta, &tile[cta]);
+            valid = valid && mok_fused_prepare_tile(args, &shared->walk, &unit, cta, &shared->lanes, &tile[cta]);
         }
 #pragma unroll
         for (int cta = 0; cta < span; cta++) {
@@ -92,9 +98,10 @@ MOK_DEVICE void mok_fused_scout(const struct mok_fused_args *args, mok_fused_sha
             mok_fused_post(shared, &tile[cta], cta);
         }
         if (!valid) {
-            return;
+            break;
         }
     }
+    mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_SCOUT);
 }
 
 #endif

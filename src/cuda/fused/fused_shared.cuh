@@ -21,6 +21,7 @@
 #define MOK_CUDA_FUSED_SHARED_CUH
 
 #include "cuda/fused/fused_args.h"
+#include "cuda/fused/fused_trace.cuh"
 #include "cuda/fused/fused_walk.h"
 #include "cuda/gemm/gemm_multiply.cuh"
 #include "cuda/hw/cluster.cuh"
@@ -72,8 +73,16 @@ struct mok_fused_tile {
     int32_t shares_b; /* both CTAs of the cluster need the same B operand */
     int32_t keep_row; /* where g, u of its first row go; -1 = they are not kept. For routed gate+up x stands there, too */
     int32_t counter;  /* word to count up when the tile is stored; -1 = none */
+    int32_t row_tile; /* padded row tile; shared expert: token tile */
 };
 enum { MOK_FUSED_TILE_WORDS = sizeof(struct mok_fused_tile) / 4 };
+
+/* Kind of the event that a tile's products are. */
+MOK_DEVICE int32_t mok_fused_task_kind(int32_t gemm)
+{
+    return MOK_EVENT_TASK + (gemm < MOK_FUSED_SHARED_GATE_UP ? MOK_TASK_GATE_UP + gemm
+                                                             : MOK_TASK_SHARED_GATE_UP + gemm - MOK_FUSED_SHARED_GATE_UP);
+}
 
 template <> struct mok_gemm_shared<struct mok_tile_fused> {
     struct mok_stage stage[mok_tile_fused::STAGES];
@@ -90,10 +99,34 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     struct mok_fused_tile tile;
     uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
     struct mok_fused_walk walk;
+    struct mok_fused_lanes lanes;
 };
 
 typedef struct mok_gemm_shared<struct mok_tile_fused> mok_fused_shared;
 static_assert(sizeof(mok_fused_shared) <= 227 * 1024, "what a CTA of sm_90 may have");
+
+/* One thread for all that multiply: the tile before is through; what follows is waiting. */
+MOK_DEVICE void mok_fused_trace_end_task(const struct mok_fused_trace *trace, struct mok_fused_lanes *lanes)
+{
+    if (lanes->task_kind >= 0) {
+        mok_fused_trace_add(trace, lanes, MOK_LANE_MULTIPLY, lanes->task_kind, lanes->task_idx, lanes->task_begin);
+        lanes->task_begin = mok_hw_time_ns();
+        lanes->task_kind = -1;
+    }
+}
+
+/* Likewise: waiting is over; `tile` begins, or there are no more. */
+MOK_DEVICE void mok_fused_trace_begin_task(const struct mok_fused_trace *trace, struct mok_fused_lanes *lanes,
+                                           const struct mok_fused_tile *tile)
+{
+    mok_fused_trace_add(trace, lanes, MOK_LANE_MULTIPLY, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, lanes->task_begin);
+    lanes->task_begin = mok_hw_time_ns();
+    lanes->task_kind = tile->valid ? mok_fused_task_kind(tile->gemm) : -1;
+    lanes->task_idx = tile->row_tile;
+    if (!tile->valid) {
+        mok_fused_trace_close(trace, lanes, MOK_LANE_MULTIPLY);
+    }
+}
 
 /* Called by all threads, before the roles part. */
 MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shared *shared)
@@ -118,6 +151,7 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
         shared->walk.tiles = args->walk;
         shared->walk.span = span;
         mok_fused_walk_init(&shared->walk);
+        mok_fused_trace_open(&args->trace, &args->watch, &shared->lanes);
     } else if (threadIdx.x >= 64 && threadIdx.x < 64 + MOK_FUSED_ZERO_BYTES / 4) {
         ((uint32_t *)shared->zeros)[threadIdx.x - 64] = 0;
         mok_hw_fence_async_shared_cta();

@@ -49,7 +49,9 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
         break;
     }
     int32_t threads = (int32_t)mok_min64(MOK_CUDA_ONE_BLOCK, mok_round_up(group->setup.dims.num_ranks, WARP));
-    return mok_cuda_launch(MOK_CUDA_BARRIER, 1, threads, 0, &args, stream);
+    MOK_TRY(mok_cuda_stage_begin(group, stream));
+    MOK_TRY(mok_cuda_launch(MOK_CUDA_BARRIER, 1, threads, 0, &args, stream));
+    return mok_cuda_stage_end(group, MOK_EVENT_WAIT + args.site, 0, stream);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------------------- */
