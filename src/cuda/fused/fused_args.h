@@ -32,9 +32,9 @@ struct mok_fused_state {
 
 /* How a mover cuts rows (fused/fused_move.cuh). */
 struct mok_fused_cut {
-    int32_t chunk_bytes; /* at most; of one bulk copy, a multiple of 16 */
+    int32_t chunk_bytes; /* at most; of one bulk copy, whole lines of 128 bytes: others are slow over a link */
     int32_t row_chunks;  /* copies of a row */
-    int32_t lanes;       /* copies of a batch */
+    int32_t lanes;       /* copies under way */
 };
 
 /* Where the roles of the CTAs record what they do (fused/fused_trace.cuh); a lane for each. */

@@ -66,12 +66,13 @@ size_t mok_cuda_fused_args_bytes(void) { return sizeof(struct mok_fused_args); }
 
 void mok_cuda_fused_cut_rows(struct mok_fused_args *args)
 {
-    const int64_t most[2] = {2 * 1024, 8 * 1024}; /* bytes of a copy: small enough that several are under way */
+    const int64_t most[2] = {2 * 1024, 4 * 1024}; /* bytes of a copy: small enough that several are under way */
     const int64_t bytes[2] = {(int64_t)MOK_FUSED_RING_BYTES, (int64_t)sizeof(((mok_fused_shared *)NULL)->stage)};
     for (int wide = 0; wide < 2; wide++) {
         struct mok_fused_cut *cut = &args->cut[wide];
         cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, most[wide]);
-        cut->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, cut->row_chunks), 16);
-        cut->lanes = (int32_t)mok_min64(MOK_FUSED_MAX_LANES, bytes[wide] / cut->chunk_bytes / MOK_FUSED_MOVE_STAGES);
+        cut->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, cut->row_chunks), 128); /* whole lines */
+        cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, cut->chunk_bytes);
+        cut->lanes = (int32_t)mok_min64(MOK_FUSED_WARP, bytes[wide] / cut->chunk_bytes);
     }
 }

@@ -6,13 +6,17 @@
  *          up to the expert's next multiple of 64 (they are contracted in backward)
  *   push   y of the padded row in the ring -> the source's slot, row tile after row tile behind y_done
  *
- * Rows are cut into chunks, and a batch is a chunk for each of the first `lanes` lanes. Batches go through stages in shared memory: the
- * loads of some are under way, and the stores of others behind them. A lane stores what it loaded, so it waits for its own stores alone:
- *   pairing   load -> landed[stage] (all bytes of the batch) -> every lane stores, commits -> wait_group.read -> the stage is loaded again
+ * Rows are cut into chunks, one chunk of one row is an item, and a lane has one place in shared memory through which its items go, one
+ * after the other and independent of the other lanes:
+ *   FREE      takes the worker's next item, load -> landed[lane] (bytes of the item)
+ *   LOADING   landed -> store, commit -> STORING
+ *   STORING   at the next look: wait_group.read (the place is read, not yet written elsewhere) -> FREE
  *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; behind the last step a
  *             fence at system scope
+ * Workers take turns of a few rows, in the order of the rows. A turn of a push begins when its row tile's y is there; until then the lanes
+ * go on with what they have.
  *
- * Two places for the stages: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication
+ * Two homes for the places: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication
  * CTAs that stand apart, and (args->primes) for the first pull: without a shared expert every product waits until all movers are done
  * with it.
  */
@@ -25,118 +29,37 @@
 
 enum {
     MOK_FUSED_WARP = 32,
-    MOK_FUSED_BEHIND = 1 /* batches whose stores may still read a stage, beside the newest */
+    MOK_FUSED_TURN_ROWS = 4,   /* divides a row tile */
+    MOK_FUSED_LOOKS = 1 << 12 /* looks in vain at all lanes between two at the clock */
 };
 
-/* The stages of a mover; equal in all lanes. */
+/* What a lane is at. */
+enum { MOK_FUSED_FREE, MOK_FUSED_LOADING, MOK_FUSED_STORING };
+
+/* A lane's place. */
 struct mok_fused_pipe {
     const struct mok_fused_cut *cut;
-    uint8_t *bytes;         /* [MOVE_STAGES][lanes][chunk_bytes] */
-    uint64_t *landed;       /* [MOVE_STAGES] */
-    int32_t newest, oldest; /* stages */
-    uint32_t parity;        /* of the round that `oldest` is in */
-    int32_t in_flight;      /* batches being loaded */
-    int alive;
+    uint8_t *bytes;   /* [chunk_bytes] */
+    uint64_t *landed;
+    uint32_t parity;
+    int alive; /* equal in all lanes */
 };
 
-/* What a lane copies in a batch; bytes 0 = nothing. */
+/* What a lane copies; bytes 0 = nothing. */
 struct mok_fused_copy {
     const char *from;
     char *to;
     uint32_t bytes;
 };
 
-/* Rows of one step, as items: chunk after chunk, row after row. */
-struct mok_fused_job {
-    int32_t is_pull;
-    int32_t first;      /* padded row */
-    int32_t ring_first; /* its place in the ring */
-    int32_t num_items;
-};
+MOK_DEVICE int32_t mok_fused_lane(void) { return (int32_t)threadIdx.x % MOK_FUSED_WARP; }
 
 MOK_DEVICE struct mok_fused_pipe mok_fused_open_pipe(const struct mok_fused_args *args, mok_fused_shared *shared, int is_wide)
 {
-    struct mok_fused_pipe pipe = {
-        &args->cut[is_wide], is_wide ? (uint8_t *)shared->stage : shared->ring, shared->landed[is_wide], 0, 0, 0, 0, 1};
+    const struct mok_fused_cut *cut = &args->cut[is_wide];
+    uint8_t *places = is_wide ? (uint8_t *)shared->stage : shared->ring;
+    struct mok_fused_pipe pipe = {cut, places + mok_fused_lane() * cut->chunk_bytes, &shared->landed[is_wide][mok_fused_lane()], 0, 1};
     return pipe;
-}
-
-/* A lane's place of a stage. */
-MOK_DEVICE int32_t mok_fused_place(const struct mok_fused_pipe *pipe, int32_t stage)
-{
-    return stage * pipe->cut->lanes + (int32_t)threadIdx.x % MOK_FUSED_WARP;
-}
-
-/* 1: the bytes of the stage are there. */
-MOK_DEVICE int mok_fused_wait_landed(const struct mok_fused_args *args, uint64_t *landed, uint32_t parity)
-{
-    if (mok_hw_mbarrier_try_wait_cta(landed, parity)) {
-        return 1;
-    }
-    uint64_t since = mok_hw_time_ns();
-    while (!mok_hw_mbarrier_try_wait_cta(landed, parity)) {
-        if (mok_hw_time_ns() - since > args->watch.local_limit_ns) {
-            struct mok_cuda_sight sight = {MOK_SITE_COPY, 0, 1, 0};
-            mok_cuda_expire(&args->watch, &sight);
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* The oldest batch leaves its stage. */
-MOK_DEVICE void mok_fused_store_oldest(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe)
-{
-    int32_t place = mok_fused_place(pipe, pipe->oldest);
-    int landed = mok_fused_wait_landed(args, &pipe->landed[pipe->oldest], pipe->parity);
-    pipe->alive = __all_sync(0xffffffffu, landed) && pipe->alive;
-    if (pipe->alive && (int32_t)threadIdx.x % MOK_FUSED_WARP < pipe->cut->lanes && shared->copy_bytes[place] > 0) {
-        mok_hw_bulk_store(shared->copy_to[place], pipe->bytes + place * pipe->cut->chunk_bytes, shared->copy_bytes[place]);
-    }
-    mok_hw_bulk_commit();
-    pipe->in_flight--;
-    pipe->oldest++;
-    if (pipe->oldest == MOK_FUSED_MOVE_STAGES) {
-        pipe->oldest = 0;
-        pipe->parity ^= 1;
-    }
-}
-
-MOK_DEVICE void mok_fused_load_batch(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
-                                     struct mok_fused_copy copy)
-{
-    uint32_t bytes = __reduce_add_sync(0xffffffffu, copy.bytes);
-    if (pipe->in_flight == MOK_FUSED_MOVE_STAGES - 1 - MOK_FUSED_BEHIND) {
-        mok_fused_store_oldest(args, shared, pipe);
-    }
-    MOK_HW_BULK_WAIT_READ(MOK_FUSED_BEHIND);
-    int32_t place = mok_fused_place(pipe, pipe->newest);
-    uint64_t *landed = &pipe->landed[pipe->newest];
-    if (threadIdx.x % MOK_FUSED_WARP == 0) {
-        mok_hw_mbarrier_arrive_expect_cta(landed, bytes);
-    }
-    __syncwarp();
-    if ((int32_t)threadIdx.x % MOK_FUSED_WARP < pipe->cut->lanes) {
-        shared->copy_to[place] = copy.to;
-        shared->copy_bytes[place] = copy.bytes;
-    }
-    if (copy.bytes > 0) {
-        mok_hw_bulk_load(pipe->bytes + place * pipe->cut->chunk_bytes, copy.from, copy.bytes, landed);
-    }
-    pipe->in_flight++;
-    pipe->newest = pipe->newest + 1 == MOK_FUSED_MOVE_STAGES ? 0 : pipe->newest + 1;
-}
-
-/* Everything that is under way lands. */
-MOK_DEVICE void mok_fused_drain(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe)
-{
-    while (pipe->in_flight > 0) {
-        mok_fused_store_oldest(args, shared, pipe);
-    }
-    mok_hw_bulk_commit();
-    mok_hw_bulk_wait_0();
-    mok_hw_fence_async();
-    __syncwarp();
 }
 
 /* A padding row that is contracted later. */
@@ -155,32 +78,30 @@ MOK_DEVICE void mok_fused_zero(mok_fused_shared *shared, char *to, int32_t bytes
     }
 }
 
-/* Item `item` of the job; padding is zeroed on the way where it has to be. */
+/* Chunk `chunk` of row first + inside of the job; padding is zeroed on the way where it has to be. */
 MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args *args, mok_fused_shared *shared,
-                                                     const struct mok_fused_cut *cut, const struct mok_fused_job *job, int32_t item,
-                                                     struct mok_route route)
+                                                     const struct mok_fused_cut *cut, const struct mok_fused_job *job, int32_t inside,
+                                                     int32_t chunk, struct mok_route route)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     struct mok_fused_copy copy = {NULL, NULL, 0};
-    int32_t inside = item / cut->row_chunks, at = item % cut->row_chunks * cut->chunk_bytes;
-    int32_t row = job->first + inside, bytes = min(cut->chunk_bytes, args->row_bytes - at);
-    int is_kept = mok_walk_is_kept(walk, row / MOK_TILE_ROWS);
-    int64_t ring_at = (int64_t)(job->ring_first + inside) * args->row_bytes + at;
-    char *x = is_kept ? args->x_saved + (int64_t)row * args->row_bytes + at : args->x_ring + ring_at;
+    int32_t row = job->first + inside, at = chunk * cut->chunk_bytes, bytes = min(cut->chunk_bytes, args->row_bytes - at);
+    int is_kept = job->kept != NULL && mok_walk_is_kept(walk, row / MOK_TILE_ROWS);
+    char *local = (is_kept ? job->kept + (int64_t)row * args->row_bytes : job->ring + (int64_t)(job->ring_first + inside) * args->row_bytes) + at;
     if (route.rank < 0) {
-        if (job->is_pull && is_kept && mok_fused_is_contracted(walk, row)) {
-            mok_fused_zero(shared, x, bytes);
+        if (job->is_pull && (is_kept || job->zeroes_ring) && mok_fused_is_contracted(walk, row)) {
+            mok_fused_zero(shared, local, bytes);
         }
         return copy;
     }
-    char *remote = args->watch.base[route.rank] + at;
+    char *remote = args->watch.base[route.rank] + job->remote_off + at;
     copy.bytes = (uint32_t)bytes;
     if (job->is_pull) {
-        copy.from = remote + args->x_off + (int64_t)(route.slot / walk->dims.top_k) * args->row_bytes;
-        copy.to = x;
+        copy.from = remote + (int64_t)(route.slot / walk->dims.top_k) * args->row_bytes;
+        copy.to = local;
     } else {
-        copy.from = args->y_ring + ring_at;
-        copy.to = remote + args->slots_off + (int64_t)route.slot * args->row_bytes;
+        copy.from = local;
+        copy.to = remote + (int64_t)route.slot * args->row_bytes;
     }
     return copy;
 }
@@ -191,19 +112,33 @@ struct mok_fused_ready {
     uint32_t mask;
 };
 
-/* Push: waits for y of row tile `tile`, and looks at those behind it at the same time, up to `end`. */
-MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
-                                   struct mok_fused_lanes *lanes, struct mok_fused_ready *ready)
+/* Push: whether y of row tile `tile` is there. Looks at those behind it at the same time, up to `end`. */
+MOK_DEVICE int mok_fused_has_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
+                                  struct mok_fused_ready *ready)
 {
-    int32_t lane = (int32_t)threadIdx.x % MOK_FUSED_WARP, mine = min(tile + lane, end - 1);
+    int32_t lane = mok_fused_lane(), mine = min(tile + lane, end - 1);
     if (tile - ready->base < MOK_FUSED_WARP && (ready->mask >> (tile - ready->base) & 1)) {
         return 1;
     }
     struct mok_wait wait = mok_walk_push_wait(walk, mine);
     uint32_t seen = mok_hw_load_acquire_gpu(args->counters + mok_fused_counter_word(args, &wait));
     ready->base = tile;
-    ready->mask = __ballot_sync(0xffffffffu, tile + lane < end && seen >= wait.target) | 1;
+    ready->mask = __ballot_sync(0xffffffffu, tile + lane < end && seen >= wait.target);
+    mok_hw_fence_async();
+    return (int)(ready->mask & 1);
+}
+
+/* The same, until it is. 0: the pass is over for this rank. */
+MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
+                                   struct mok_fused_lanes *lanes, struct mok_fused_ready *ready)
+{
+    int32_t lane = mok_fused_lane();
     int alive = 1;
+    if (mok_fused_has_tile(args, walk, tile, end, ready)) {
+        return 1;
+    }
+    struct mok_wait wait = mok_walk_push_wait(walk, tile);
+    ready->mask |= 1;
     if (lane == 0) {
         uint64_t since = mok_fused_trace_now(&args->trace);
         alive = mok_fused_wait_counter(args, &wait);
@@ -214,62 +149,159 @@ MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const stru
     return alive;
 }
 
-/* Push: y of all row tiles that items [from, end) touch. */
-MOK_DEVICE int mok_fused_wait_rows(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_fused_job *job,
-                                   int32_t row_chunks, int32_t from, int32_t end, struct mok_fused_lanes *lanes,
-                                   struct mok_fused_ready *ready)
+/* A worker's way through a job. Equal in all lanes but for what is called a lane's own. */
+struct mok_fused_trip {
+    int32_t worker;
+    int32_t turn_items;  /* items of a turn */
+    int32_t num_items;   /* of all the worker's turns */
+    int32_t next;        /* the next item that nobody has taken */
+    int32_t known;       /* items below this are there to be taken */
+    int32_t state;       /* a lane's own */
+    char *to;            /* a lane's own, while loading */
+    uint32_t bytes;      /* likewise */
+    struct mok_fused_ready ready;
+};
+
+/* Row inside the job of turn `turn` of the worker. */
+MOK_DEVICE int32_t mok_fused_turn_row(const struct mok_walk *walk, const struct mok_fused_trip *trip, int32_t turn)
 {
-    int32_t first = job->first / MOK_TILE_ROWS, all = first + job->num_items / row_chunks / MOK_TILE_ROWS;
-    int32_t last = first + (min(end, job->num_items) - 1) / row_chunks / MOK_TILE_ROWS;
-    int alive = 1;
-    for (int32_t tile = first + from / row_chunks / MOK_TILE_ROWS; tile <= last && alive; tile++) {
-        alive = mok_fused_wait_tile(args, walk, tile, all, lanes, ready);
+    return (trip->worker + turn * walk->num_comm) * MOK_FUSED_TURN_ROWS;
+}
+
+MOK_DEVICE struct mok_fused_trip mok_fused_begin_trip(const struct mok_walk *walk, const struct mok_fused_job *job,
+                                                      const struct mok_fused_cut *cut, int32_t worker)
+{
+    int32_t all_turns = job->num_rows / MOK_FUSED_TURN_ROWS;
+    int32_t turns = worker < all_turns ? (all_turns - worker + walk->num_comm - 1) / walk->num_comm : 0;
+    struct mok_fused_trip trip = {worker, MOK_FUSED_TURN_ROWS * cut->row_chunks, 0, 0, 0, MOK_FUSED_FREE, NULL, 0, {0, 0}};
+    trip.num_items = turns * trip.turn_items;
+    trip.known = job->is_pull ? trip.num_items : 0;
+    return trip;
+}
+
+/* Push: goes on to the next turns as far as their y is there. Waits for it when no lane has anything under way. Returns whether alive. */
+MOK_DEVICE int mok_fused_look_ahead(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_fused_job *job,
+                                    struct mok_fused_lanes *lanes, int is_idle, struct mok_fused_trip *trip)
+{
+    int32_t end = (job->first + job->num_rows) / MOK_TILE_ROWS;
+    int alive = 1, is_there = 1;
+    while (alive && is_there && trip->known < min(trip->next + MOK_FUSED_WARP, trip->num_items)) {
+        int32_t tile = (job->first + mok_fused_turn_row(walk, trip, trip->known / trip->turn_items)) / MOK_TILE_ROWS;
+        if (is_idle && trip->known == trip->next) {
+            alive = mok_fused_wait_tile(args, walk, tile, end, lanes, &trip->ready);
+        } else {
+            is_there = mok_fused_has_tile(args, walk, tile, end, &trip->ready);
+        }
+        trip->known += alive && is_there ? trip->turn_items : 0;
     }
     return alive;
 }
 
-/* This worker's batches of a job: worker, worker + num_comm, ... The routes of a batch are loaded while the one before is on its way. */
-MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
-                                 const struct mok_fused_job *job, int32_t worker)
+/* Lanes that are free take the next items. */
+MOK_DEVICE void mok_fused_take_items(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
+                                     const struct mok_fused_job *job, struct mok_fused_trip *trip)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
-    const struct mok_fused_cut *cut = pipe->cut;
-    const struct mok_route *routes = walk->schedule.routes + job->first;
-    int32_t lane = (int32_t)threadIdx.x % MOK_FUSED_WARP, stride = walk->num_comm * cut->lanes;
-    struct mok_fused_ready ready = {0, 0};
-    struct mok_route none = {-1, 0}, next = none;
-    int32_t item = worker * cut->lanes + lane;
-    if (lane < cut->lanes && item < job->num_items) {
-        next = routes[item / cut->row_chunks];
-    }
-    for (int32_t from = worker * cut->lanes; from < job->num_items && pipe->alive; from += stride, item += stride) {
-        struct mok_route route = next;
-        int is_mine = lane < cut->lanes && item < job->num_items;
-        if (lane < cut->lanes && item + stride < job->num_items) {
-            next = routes[(item + stride) / cut->row_chunks];
-        }
-        if (!job->is_pull) {
-            pipe->alive = mok_fused_wait_rows(args, walk, job, cut->row_chunks, from, from + cut->lanes, &shared->lanes, &ready);
-        }
-        if (pipe->alive) {
-            struct mok_fused_copy copy = {NULL, NULL, 0};
-            if (is_mine) {
-                copy = mok_fused_find_copy(args, shared, cut, job, item, route);
-            }
-            __syncwarp();
-            mok_fused_load_batch(args, shared, pipe, copy);
+    int is_free = trip->state == MOK_FUSED_FREE && mok_fused_lane() < pipe->cut->lanes;
+    uint32_t free = __ballot_sync(0xffffffffu, is_free);
+    int32_t item = trip->next + __popc(free & ((1u << mok_fused_lane()) - 1));
+    if (is_free && item < trip->known) {
+        int32_t turn = item / trip->turn_items, in_turn = item % trip->turn_items;
+        int32_t inside = mok_fused_turn_row(walk, trip, turn) + in_turn / pipe->cut->row_chunks;
+        struct mok_route route = walk->schedule.routes[job->first + inside];
+        struct mok_fused_copy copy = mok_fused_find_copy(args, shared, pipe->cut, job, inside, in_turn % pipe->cut->row_chunks, route);
+        if (copy.bytes > 0) {
+            mok_hw_mbarrier_arrive_expect_cta(pipe->landed, copy.bytes);
+            mok_hw_bulk_load(pipe->bytes, copy.from, copy.bytes, pipe->landed);
+            trip->to = copy.to;
+            trip->bytes = copy.bytes;
+            trip->state = MOK_FUSED_LOADING;
+        } else {
+            mok_hw_bulk_commit(); /* zeros */
         }
     }
-    mok_fused_drain(args, shared, pipe);
+    trip->next = min(trip->next + __popc(free), trip->known);
+    __syncwarp();
 }
 
-MOK_DEVICE struct mok_fused_job mok_fused_step_job(const struct mok_walk *walk, const struct mok_step *step,
-                                                   const struct mok_fused_cut *cut)
+/* A look at every lane that is loading or storing. Returns whether any went on. */
+MOK_DEVICE int mok_fused_look(struct mok_fused_pipe *pipe, struct mok_fused_trip *trip)
 {
-    int32_t rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS;
-    struct mok_fused_job job = {step->kind == MOK_STEP_PULL, step->minibatch * walk->mb_tiles * MOK_TILE_ROWS,
-                                step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS, rows * cut->row_chunks};
-    return job;
+    int went_on = 0;
+    if (trip->state == MOK_FUSED_STORING) {
+        MOK_HW_BULK_WAIT_READ(0);
+        trip->state = MOK_FUSED_FREE;
+        went_on = 1;
+    } else if (trip->state == MOK_FUSED_LOADING && mok_hw_mbarrier_test_wait_cta(pipe->landed, pipe->parity)) {
+        mok_hw_bulk_store(trip->to, pipe->bytes, trip->bytes);
+        mok_hw_bulk_commit();
+        pipe->parity ^= 1;
+        trip->state = MOK_FUSED_STORING;
+        went_on = 1;
+    }
+    return __ballot_sync(0xffffffffu, went_on) != 0;
+}
+
+/* Nothing has landed for many looks: returns whether there is time left. */
+MOK_DEVICE int mok_fused_has_time(const struct mok_fused_args *args, uint64_t *since)
+{
+    uint64_t now = mok_hw_time_ns();
+    if (*since == 0) {
+        *since = now;
+    } else if (now - *since > args->watch.local_limit_ns) {
+        if (mok_fused_lane() == 0) {
+            struct mok_cuda_sight sight = {MOK_SITE_COPY, 0, 1, 0};
+            mok_cuda_expire(&args->watch, &sight);
+        }
+        return 0;
+    }
+    return 1;
+}
+
+/* This worker's part of shared->job: all that is loaded is stored and has landed when it returns, unless the pipe is dead. */
+MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
+{
+    const struct mok_fused_job *job = &shared->job;
+    struct mok_fused_trip trip = mok_fused_begin_trip(&shared->walk.tiles, job, pipe->cut, worker);
+    uint32_t looks = 0;
+    uint64_t since = 0;
+    for (;;) {
+        uint32_t busy = __ballot_sync(0xffffffffu, trip.state != MOK_FUSED_FREE);
+        if (pipe->alive && trip.next < trip.num_items) {
+            if (trip.known < trip.num_items) {
+                pipe->alive = mok_fused_look_ahead(args, &shared->walk.tiles, job, &shared->lanes, busy == 0, &trip);
+            }
+            mok_fused_take_items(args, shared, pipe, job, &trip);
+        } else if (busy == 0) {
+            break;
+        }
+        if (mok_fused_look(pipe, &trip)) {
+            looks = 0;
+            since = 0;
+        } else if (++looks % MOK_FUSED_LOOKS == 0 && !__shfl_sync(0xffffffffu, mok_fused_has_time(args, &since), 0)) {
+            pipe->alive = 0;
+            break;
+        }
+    }
+    mok_hw_bulk_commit();
+    mok_hw_bulk_wait_0();
+    mok_hw_fence_async();
+    __syncwarp();
+}
+
+/* Rows of a step. */
+MOK_DEVICE void mok_fused_fill_job(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step,
+                                   struct mok_fused_job *job)
+{
+    int is_pull = step->kind == MOK_STEP_PULL;
+    job->is_pull = is_pull;
+    job->first = step->minibatch * walk->mb_tiles * MOK_TILE_ROWS;
+    job->ring_first = step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS;
+    job->num_rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS;
+    job->ring = is_pull ? args->x_ring : args->y_ring;
+    job->kept = is_pull ? args->x_saved : NULL;
+    job->remote_off = is_pull ? args->x_off : args->slots_off;
+    job->zeroes_ring = 0;
 }
 
 /* Before a pull: the place is free. */
@@ -302,13 +334,16 @@ MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shar
             break;
         }
         pipe.alive = mok_fused_wait_place(args, walk, &step, &shared->lanes);
-        struct mok_fused_job job = mok_fused_step_job(walk, &step, pipe.cut);
+        if (mok_fused_lane() == 0) {
+            mok_fused_fill_job(args, walk, &step, &shared->job);
+        }
+        __syncwarp();
         uint64_t since = mok_fused_trace_now(&args->trace);
-        mok_fused_do_job(args, shared, &pipe, &job, worker);
+        mok_fused_do_job(args, shared, &pipe, worker);
         if (pipe.alive && threadIdx.x % MOK_FUSED_WARP == 0) {
             struct mok_wait signal = mok_walk_step_signal(&step);
             mok_fused_announce(args, mok_fused_counter_word(args, &signal));
-            mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, job.is_pull ? MOK_EVENT_PULL : MOK_EVENT_PUSH, step.minibatch,
+            mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH, step.minibatch,
                                 since);
         }
         if (idx == 0 && args->primes) {

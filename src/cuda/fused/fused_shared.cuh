@@ -15,7 +15,7 @@
  *   empty[s]        8 multiplying warps of each CTA                    the own loader
  *   tile_full       the scout, tile written                            the own loader and multiplying warps
  *   tile_empty      loader and 8 multiplying warps of each CTA, read   the scout; stands in the first CTA of the cluster
- *   landed[w][s]    the mover + the bytes of batch in stage s          the mover
+ *   landed[w][l]    lane l of the mover + the bytes of its item        that lane
  */
 #ifndef MOK_CUDA_FUSED_SHARED_CUH
 #define MOK_CUDA_FUSED_SHARED_CUH
@@ -45,8 +45,6 @@ enum {
     MOK_FUSED_TURNS = 4,
     MOK_FUSED_SCOUT_AHEAD = 10, /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
     MOK_FUSED_RING_BYTES = 16 * 1024,
-    MOK_FUSED_MOVE_STAGES = 4,
-    MOK_FUSED_MAX_LANES = 16, /* copies of a batch */
     MOK_FUSED_ZERO_BYTES = 512
 };
 
@@ -84,6 +82,18 @@ MOK_DEVICE int32_t mok_fused_task_kind(int32_t gemm)
                                                              : MOK_TASK_SHARED_GATE_UP + gemm - MOK_FUSED_SHARED_GATE_UP);
 }
 
+/* Rows of one step between a ring buffer and the sources' regions. */
+struct mok_fused_job {
+    int32_t is_pull;
+    int32_t first;      /* padded row */
+    int32_t ring_first; /* its place in the ring */
+    int32_t num_rows;
+    char *ring;         /* [ring rows, row_bytes] */
+    char *kept;         /* pull: [kept rows, row_bytes], where rows go that are kept; NULL = none are */
+    int64_t remote_off; /* in a source's region: pull [T, row_bytes], push [T * K, row_bytes] */
+    int32_t zeroes_ring; /* pull: padding rows in the ring that are contracted later become zero, too */
+};
+
 template <> struct mok_gemm_shared<struct mok_tile_fused> {
     struct mok_stage stage[mok_tile_fused::STAGES];
     uint8_t panel[MOK_FUSED_MULTIPLY_WARPS][MOK_GEMM_PANEL_BYTES]; /* output on its way to global memory */
@@ -93,13 +103,12 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t empty[mok_tile_fused::STAGES];
     uint64_t tile_full;
     uint64_t tile_empty;
-    uint64_t landed[2][MOK_FUSED_MOVE_STAGES];
-    char *copy_to[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
-    uint32_t copy_bytes[MOK_FUSED_MOVE_STAGES * MOK_FUSED_MAX_LANES];
+    uint64_t landed[2][32]; /* of the mover's lanes, for the small places and the wide ones */
     struct mok_fused_tile tile;
     uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
     struct mok_fused_walk walk;
     struct mok_fused_lanes lanes;
+    struct mok_fused_job job; /* of the mover, which has no registers for it */
 };
 
 typedef struct mok_gemm_shared<struct mok_tile_fused> mok_fused_shared;
@@ -139,9 +148,9 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
         }
         mok_hw_mbarrier_init(&shared->tile_full, 1);
         mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 1) * span);
-        for (int s = 0; s < MOK_FUSED_MOVE_STAGES; s++) {
-            mok_hw_mbarrier_init(&shared->landed[0][s], 1);
-            mok_hw_mbarrier_init(&shared->landed[1][s], 1);
+        for (int lane = 0; lane < 32; lane++) {
+            mok_hw_mbarrier_init(&shared->landed[0][lane], 1);
+            mok_hw_mbarrier_init(&shared->landed[1][lane], 1);
         }
         for (int turn = 0; turn < MOK_FUSED_TURNS; turn++) {
             shared->finished[turn] = 0;
