@@ -97,6 +97,9 @@ static mok_status run_once(struct mok_bench_seat *seat, struct sweep *sweep, mok
     for (int is_backward = 0; is_backward <= sweep->is_backward; is_backward++) {
         status = mok_bench_run_pass(seat, status, is_backward, lane, set, mine);
     }
+    if (!sweep->is_backward && status == MOK_OK) {
+        status = mok_cli_check(mok_saved_release(seat->gpu->lanes[lane].saved));
+    }
     mok_team_wait(seat->team);
     for (int32_t rank = 0; rank < seat->gpu->num_ranks && seat->gpu->rank == 0; rank++) {
         *ms_out = rank == 0 || sweep->rank_ms[rank] > *ms_out ? sweep->rank_ms[rank] : *ms_out;

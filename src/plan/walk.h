@@ -79,6 +79,7 @@ struct mok_walk {
     int32_t num_comm;         /* communication workers */
     int32_t shared_recompute; /* backward: the shared expert's g, u must be made again */
     int32_t zero_grads;       /* backward: overwrite mode */
+    int32_t pushes_rows;      /* forward: down tasks store their rows into the slots themselves, and no step pushes */
     int32_t row_group;        /* row tiles that take their turn at one column tile before the next: order of tiles for cache reuse, >= 1 */
     /* derived by mok_walk_init */
     int32_t num_tiles;
@@ -370,7 +371,10 @@ MOK_HD struct mok_step mok_walk_step(const struct mok_walk *walk, int64_t idx)
         step.minibatch = mok_walk_lap_first(walk, lap) + inside % in_lap;
         return step;
     }
-    int32_t primed = (int32_t)mok_min64(places, count);
+    int32_t primed = walk->pushes_rows ? count : (int32_t)mok_min64(places, count);
+    if (walk->pushes_rows && idx >= count) {
+        return step;
+    }
     if (idx < primed) {
         step.kind = MOK_STEP_PULL;
         step.minibatch = (int32_t)idx;
@@ -396,10 +400,13 @@ MOK_HD struct mok_wait mok_wait_on(int32_t counter, int32_t index, int64_t targe
     return wait;
 }
 
-/* PLACE_FREE target: the pushes of all communication workers and (backward) every weight-gradient task that reads rows of the minibatch. */
+/* PLACE_FREE target: the pushes of all communication workers (or, forward, every down task that pushes its rows itself), and (backward) every weight-gradient task that reads rows of the minibatch. */
 MOK_HD int64_t mok_walk_place_target(const struct mok_walk *walk, int32_t minibatch)
 {
     int64_t target = walk->num_comm;
+    if (walk->pushes_rows) {
+        target = (int64_t)mok_walk_minibatch_tiles(walk, minibatch) * walk->cols_second;
+    }
     if (walk->backward) {
         int32_t first = minibatch * walk->mb_tiles;
         target += (int64_t)mok_walk_experts_between(walk, first, first + mok_walk_minibatch_tiles(walk, minibatch)) * walk->wgrad_tasks;
@@ -515,7 +522,7 @@ MOK_HD struct mok_wait mok_walk_task_signal(const struct mok_walk *walk, const s
     case MOK_TASK_GATE_UP:
         return mok_wait_on(MOK_COUNT_H_DONE, task->row_tile, 1);
     case MOK_TASK_DOWN:
-        return mok_wait_on(MOK_COUNT_Y_DONE, task->row_tile, 1);
+        return walk->pushes_rows ? mok_wait_on(MOK_COUNT_PLACE_FREE, task->minibatch, 1) : mok_wait_on(MOK_COUNT_Y_DONE, task->row_tile, 1);
     case MOK_TASK_RECOMPUTE:
         return mok_wait_on(MOK_COUNT_G_DONE, task->row_tile, 1);
     case MOK_TASK_DGRAD_DOWN:

@@ -78,6 +78,7 @@ static inline uint32_t __ballot_sync(uint32_t, int value)
     return mask;
 }
 
+static inline int __ffs(int word) { return __builtin_ffs(word); }
 static inline int __popc(uint32_t word) { return __builtin_popcount(word); }
 static inline int __all_sync(uint32_t mask, int value) { return __ballot_sync(mask, value) == mask; }
 

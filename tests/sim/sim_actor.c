@@ -4,6 +4,7 @@
  *   build:  launch, write lists, [last: arrive at SCHED], wait for SCHED, read lists, leave
  *   pass:   launch, publish, [last: arrive at ENTRY];
  *           communication: wait for ENTRY, steps, [last: arrive at EXIT], perhaps tasks;   computation: tasks;
+ *           where down tasks push rows: [last of all workers behind its tasks: arrive at EXIT];
  *           wait for EXIT, wait for the shared expert, sum, leave, [last: clear counters]
  */
 #include "sim_world.h"
@@ -115,6 +116,17 @@ static int at_read_lists(struct sim_world *world, struct sim_actor *actor)
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------------ */
 
+/* A worker has no more tasks. */
+static int finish_tasks(struct sim_world *world, struct sim_actor *actor)
+{
+    const struct sim_rank *rank = &world->rank[actor->rank];
+    actor->peer = 0;
+    if (rank->walk.pushes_rows && sim_meet(world, actor, SIM_MEETING_MOVED, rank->num_workers, SIM_MOVED)) {
+        return go(actor, SIM_AT_ARRIVE_OUT);
+    }
+    return go(actor, SIM_AT_WAIT_OUT);
+}
+
 static int at_take(struct sim_world *world, struct sim_actor *actor)
 {
     struct sim_rank *rank = &world->rank[actor->rank];
@@ -124,7 +136,7 @@ static int at_take(struct sim_world *world, struct sim_actor *actor)
     actor->is_borrowed = 0;
     actor->peer = 0;
     sim_wake(world, actor->rank);
-    return go(actor, actor->task.kind == MOK_TASK_NONE ? SIM_AT_WAIT_OUT : SIM_AT_TASK_WAIT);
+    return actor->task.kind == MOK_TASK_NONE ? finish_tasks(world, actor) : go(actor, SIM_AT_TASK_WAIT);
 }
 
 static int at_task_wait(struct sim_world *world, struct sim_actor *actor)
@@ -234,16 +246,17 @@ static int at_step_signal(struct sim_world *world, struct sim_actor *actor)
 
 /* ---- the way out --------------------------------------------------------------------------------------------------------------------- */
 
-static int after_moving(const struct sim_world *world, struct sim_actor *actor)
+static int after_moving(struct sim_world *world, struct sim_actor *actor)
 {
     actor->peer = 0;
-    return go(actor, world->plan->comm_takes_tasks ? SIM_AT_TAKE : SIM_AT_WAIT_OUT);
+    return world->plan->comm_takes_tasks ? go(actor, SIM_AT_TAKE) : finish_tasks(world, actor);
 }
 
 static int at_moved(struct sim_world *world, struct sim_actor *actor)
 {
     actor->peer = 0;
-    if (sim_meet(world, actor, SIM_MEETING_MOVED, world->plan->num_comm[actor->rank], SIM_MOVED)) {
+    if (!world->rank[actor->rank].walk.pushes_rows &&
+        sim_meet(world, actor, SIM_MEETING_MOVED, world->plan->num_comm[actor->rank], SIM_MOVED)) {
         return go(actor, SIM_AT_ARRIVE_OUT);
     }
     return after_moving(world, actor);
@@ -251,7 +264,14 @@ static int at_moved(struct sim_world *world, struct sim_actor *actor)
 
 static int at_arrive_out(struct sim_world *world, struct sim_actor *actor)
 {
-    return arrive_at_next(world, actor, SIM_BARRIER_EXIT) ? after_moving(world, actor) : MOVED;
+    if (!arrive_at_next(world, actor, SIM_BARRIER_EXIT)) {
+        return MOVED;
+    }
+    if (!world->rank[actor->rank].walk.pushes_rows) {
+        return after_moving(world, actor);
+    }
+    actor->peer = 0;
+    return go(actor, SIM_AT_WAIT_OUT);
 }
 
 static int at_wait_out(struct sim_world *world, struct sim_actor *actor)

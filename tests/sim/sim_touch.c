@@ -31,7 +31,7 @@ static void make_peer_visible(struct sim_world *world, int32_t r)
     sim_cells_add(&world->cells, r, SIM_LIST, 2, dims->num_experts, 1);
     sim_cells_add(&world->cells, r, SIM_ROWS, tokens, 1, 1);
     sim_cells_add(&world->cells, r, SIM_W, tokens, 1, 1);
-    sim_cells_add(&world->cells, r, SIM_SLOTS, tokens * dims->top_k, 1, 1);
+    sim_cells_add(&world->cells, r, SIM_SLOTS, tokens * dims->top_k, widest(world->plan), 1);
     sim_cells_add(&world->cells, r, SIM_SLOT_DW, tokens * dims->top_k, 1, 1);
     sim_cells_add(&world->cells, r, SIM_SAVED_X, world->plan->num_saved, tokens, 1);
 }
@@ -222,7 +222,9 @@ void sim_touch_push(struct sim_world *world, struct sim_actor *actor, int32_t ro
     int32_t row = next_row(world, actor, row_tile, row_tile * MOK_TILE_ROWS);
     for (; row >= 0; row = next_row(world, actor, row_tile, row + 1)) {
         struct mok_route route = walk->schedule.routes[row];
-        sim_write(world, actor, (struct sim_cell_idx){route.rank, SIM_SLOTS, {route.slot, 0, 0}}, stamp_whole(actor->action));
+        for (int32_t col = 0; col < walk->cols_second; col++) {
+            sim_write(world, actor, (struct sim_cell_idx){route.rank, SIM_SLOTS, {route.slot, col, 0}}, stamp_whole(actor->action));
+        }
         if (walk->backward) {
             sim_write(world, actor, (struct sim_cell_idx){route.rank, SIM_SLOT_DW, {route.slot, 0, 0}}, stamp_whole(actor->action));
         }
@@ -236,7 +238,7 @@ void sim_touch_sum(struct sim_world *world, struct sim_actor *actor)
     share_tokens(world, actor, &first, &end);
     for (int32_t slot = first * k; slot < end * k; slot++) {
         if (walk->schedule.ids[slot] >= 0) {
-            sim_read(world, actor, own(actor, SIM_SLOTS, slot, 0, 0), stamp_whole(actor->action));
+            read_all(world, actor, SIM_SLOTS, slot, walk->cols_second, stamp_whole(actor->action));
             if (walk->backward) {
                 sim_read(world, actor, own(actor, SIM_SLOT_DW, slot, 0, 0), stamp_whole(actor->action));
             }

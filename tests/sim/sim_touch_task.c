@@ -187,6 +187,17 @@ static void touch_shared_task(struct sim_world *world, struct sim_actor *actor, 
     }
 }
 
+/* Columns of a column tile of y, straight into the slots. */
+static void push_columns(struct sim_world *world, struct sim_actor *actor, int32_t row_tile, int32_t col)
+{
+    const struct mok_route *routes = walk_of(world, actor)->schedule.routes + row_tile * MOK_TILE_ROWS;
+    for (int32_t row = 0; row < MOK_TILE_ROWS; row++) {
+        if (routes[row].rank >= 0) {
+            sim_write(world, actor, (struct sim_cell_idx){routes[row].rank, SIM_SLOTS, {routes[row].slot, col, 0}}, stamp_whole(actor->action));
+        }
+    }
+}
+
 /* ---- all tasks ------------------------------------------------------------------------------------------------------------ */
 
 static const char *const task_names[] = {
@@ -222,7 +233,11 @@ void sim_touch_task(struct sim_world *world, struct sim_actor *actor)
         break;
     case MOK_TASK_DOWN:
         read_all(world, actor, SIM_RING_H, place, walk->cols_first, stamp);
-        sim_write(world, actor, own(actor, SIM_RING_Y, place, col, 0), stamp);
+        if (walk->pushes_rows) {
+            push_columns(world, actor, tile, col);
+        } else {
+            sim_write(world, actor, own(actor, SIM_RING_Y, place, col, 0), stamp);
+        }
         break;
     case MOK_TASK_RECOMPUTE:
         read_x(world, actor, tile);

@@ -25,6 +25,7 @@ struct plan_case {
     struct mok_ring ring;
     struct mok_tiles tiles;
     int32_t num_comm;
+    int32_t pushes_rows; /* of a forward pass */
     int32_t backward;
     int32_t shared_recompute;
     int32_t zero_grads;
@@ -94,7 +95,7 @@ static inline int plan_make_walk(struct plan_case *plan, struct plan_walk *out)
     plan->dims.max_tokens = mok_max64(mok_max64(plan->num_tokens, 1), mok_ceil_div(rows, (int64_t)plan->dims.num_ranks * plan->dims.top_k));
     out->walk = (struct mok_walk){.dims = plan->dims, .ring = plan->ring, .tiles = plan->tiles, .backward = plan->backward,
                                   .num_comm = plan->num_comm, .shared_recompute = plan->shared_recompute, .zero_grads = plan->zero_grads,
-                                  .row_group = plan->row_group};
+                                  .row_group = plan->row_group, .pushes_rows = !plan->backward && plan->pushes_rows};
     out->walk.schedule = (struct mok_schedule_view){.head = &out->head, .expert_rows = plan->expert_rows, .expert_first = out->expert_first,
                                                     .tile_expert = out->tile_expert, .active = out->active, .ordinal = out->ordinal};
     mok_walk_init(&out->walk);
@@ -313,6 +314,10 @@ static inline int plan_check_steps(const struct plan_case *plan, const struct pl
                 }
             }
         }
+    } else if (w->walk.pushes_rows) {
+        for (int32_t g = 0; g < count; g++) {
+            steps[num++] = (struct mok_step){MOK_STEP_PULL, g};
+        }
     } else {
         for (int32_t g = 0; g < count && g < places; g++) {
             steps[num++] = (struct mok_step){MOK_STEP_PULL, g};
@@ -398,7 +403,7 @@ static inline int plan_check_counts(const struct plan_list *list, const struct p
             ok = plan_check_wait(counters, mok_walk_pull_wait(walk, g));
         }
     }
-    for (int32_t tile = 0; ok && tile < walk->num_tiles; tile++) {
+    for (int32_t tile = 0; ok && tile < walk->num_tiles && !walk->pushes_rows; tile++) {
         ok = plan_check_wait(counters, mok_walk_push_wait(walk, tile));
     }
     return ok && plan_check_wait(counters, mok_walk_sum_wait(walk));
@@ -462,7 +467,7 @@ static inline int plan_check_progress(const struct plan_list *list, const struct
         }
     }
     for (int32_t c = 0; c < w->walk.num_comm && c < MAX_COMM; c++) {
-        if (step[c] != 2 * (int64_t)w->walk.num_minibatches) {
+        if (step[c] != (w->walk.pushes_rows ? 1 : 2) * (int64_t)w->walk.num_minibatches) {
             return plan_fail("communication worker %d is stuck at step %lld", c, (long long)step[c]);
         }
     }

@@ -2,7 +2,7 @@
  * Finishing a tile of the fused kernel during the next one (see gemm/gemm_finish.cuh), and announcing it once it is stored. A multiplying warp
  * does so for its 16 rows:
  *
- *   down      pieces 0..7: 32 columns of y each;                                                  piece 11: announced
+ *   down      pieces 0..7: 32 columns of y each, into the ring or to the pusher;                  piece 11: announced
  *   gate+up   pieces 0..3: the panels of g and u, in kept rows; 4..19: 8 columns of h each;       step 23: announced
  *
  * What lies between the last store and the announcement gives the stores time to land. When the queue is empty at the end of a tile nothing
@@ -63,26 +63,53 @@ MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8
     }
 }
 
+/* The written panel goes to the pusher. */
+MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, int32_t rows, int32_t col)
+{
+    uint32_t warp = mok_cuda_warp();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        struct mok_fused_sent *sent = &shared->sent[warp];
+        sent->rows = rows;
+        sent->col = col;
+        sent->num++;
+        mok_hw_mbarrier_arrive_cta(&shared->panel_full[warp]);
+    }
+}
+
+/* Whoever read the warp's buffer last is through: a store, or the pusher. */
+MOK_DEVICE void mok_fused_wait_panel(const struct mok_fused_args *args, mok_fused_shared *shared)
+{
+    uint32_t warp = mok_cuda_warp();
+    if (threadIdx.x % 32 == 0) {
+        MOK_HW_BULK_WAIT_READ(0);
+        mok_cuda_wait_barrier(&shared->panel_empty[warp], (shared->sent[warp].num & 1) ^ 1, args->wait_limit_ns);
+    }
+    __syncwarp();
+}
+
 /* Quarters first .. first+count-1 of a packed panel, into the warp's one buffer; the last one sends it. */
-MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, const struct mok_gemm_out *out, const uint32_t *packed, int first,
-                                          int count, int32_t row, int32_t rows, int32_t col)
+MOK_DEVICE void mok_fused_finish_quarters(const struct mok_fused_args *args, mok_fused_shared *shared, int pushes,
+                                          const struct mok_gemm_out *out, const uint32_t *packed, int first, int count, int32_t row,
+                                          int32_t rows, int32_t col)
 {
     uint8_t *panel = shared->panel[mok_cuda_warp()];
     if (col >= out->cols) {
         return;
     }
-    if (first == 0) { /* the store that read the buffer last is through */
-        if (threadIdx.x % 32 == 0) {
-            MOK_HW_BULK_WAIT_READ(0);
-        }
-        __syncwarp();
+    if (first == 0) {
+        mok_fused_wait_panel(args, shared);
     }
 #pragma unroll
     for (int quarter = first; quarter < first + count; quarter++) {
         mok_cuda_write_quarter(panel, quarter, packed + 4 * quarter);
     }
     if (first + count == 4) {
-        mok_fused_send_panel(out, panel, row, rows, col);
+        if (pushes) {
+            mok_fused_give_panel(shared, rows, col);
+        } else {
+            mok_fused_send_panel(out, panel, row, rows, col);
+        }
     }
 }
 
@@ -107,7 +134,7 @@ MOK_DEVICE void mok_fused_finish_h(const struct mok_fused_args *args, mok_fused_
         mok_fused_activate_words(&args->activation, 0, g, u);
     }
     if (eighth % 2 == 1) {
-        mok_fused_finish_quarters(shared, &args->gemm[pending->gemm].out[0], packed, eighth / 2, 1, pending->row, pending->rows,
+        mok_fused_finish_quarters(args, shared, 0, &args->gemm[pending->gemm].out[0], packed, eighth / 2, 1, pending->row, pending->rows,
                                   pending->col + panel * MOK_PANEL_COLS);
     }
 }
@@ -146,13 +173,13 @@ MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fu
     const struct mok_gemm_out *out = args->gemm[pending->gemm].out;
     if (is_down) {
         if (piece < 8) {
-            mok_fused_finish_quarters(shared, out, pending->words + piece / 2 * MOK_PANEL_WORDS, piece % 2 * 2, 2, pending->row,
+            mok_fused_finish_quarters(args, shared, mok_fused_pushes(args, pending->gemm), out, pending->words + piece / 2 * MOK_PANEL_WORDS, piece % 2 * 2, 2, pending->row,
                                       pending->rows, pending->col + piece / 2 * MOK_PANEL_COLS);
         }
     } else if (piece >= 4) {
         mok_fused_finish_h(args, shared, pending, (piece - 4) / 8, (piece - 4) % 8);
     } else if (pending->keep_row >= 0) {
-        mok_fused_finish_quarters(shared, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row,
+        mok_fused_finish_quarters(args, shared, 0, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row,
                                   pending->rows, pending->col + piece % 2 * MOK_PANEL_COLS);
     }
 }

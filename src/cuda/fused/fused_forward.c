@@ -9,6 +9,10 @@
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
+#ifndef MOK_FUSED_PUSHES
+#define MOK_FUSED_PUSHES 1
+#endif
+
 enum {
     STEP = 64,       /* along the contraction */
     HALF_TILE = 128, /* columns of B that one box holds */
@@ -157,6 +161,7 @@ mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
     MOK_TRY(fill_shared(pass, x, &args));
     mok_cuda_fused_fill_activation(&args.activation, &pass->layer->activation);
     mok_cuda_fused_fill_walk(pass, num_comm, &args);
+    args.walk.pushes_rows = MOK_FUSED_PUSHES;
     mok_cuda_fused_cut_rows(&args);
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
     MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_forward", num_ctas, &args));

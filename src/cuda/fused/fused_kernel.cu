@@ -14,6 +14,7 @@
 #include "cuda/fused/fused_load.cuh"
 #include "cuda/fused/fused_move.cuh"
 #include "cuda/fused/fused_multiply.cuh"
+#include "cuda/fused/fused_push.cuh"
 #include "cuda/fused/fused_scout.cuh"
 
 extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -36,6 +37,9 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
         if (is_mover) {
             mok_fused_move(args, shared, (int32_t)blockIdx.x);
         }
+        break;
+    case MOK_FUSED_PUSH_WARP:
+        mok_fused_push(args, shared);
         break;
     default: break;
     }

@@ -4,7 +4,8 @@
  * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2
  *   load    (a thread of warp 8)   loads operands of the tile in the queue, step by step
  *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA
- *   move    (warp 10)              communication CTAs only: pulls and pushes rows
+ *   move    (warp 10)              communication CTAs only: pulls rows; pushes them, unless the down tiles do
+ *   push    (warp 11)              takes finished panels of y from the multiplying warps to the slots of their rows
  *
  * Queue of one tile. It is posted only when its inputs are complete, so loader and multiplying warps never wait for another CTA's work but
  * in the queue itself. The loader gives the place free a few steps before it has issued its last load: late enough that units stay with
@@ -13,8 +14,10 @@
  *   barrier         arrivals                                           waits
  *   full[s]         the own loader + 48 KB from either loader          the own multiplying warps
  *   empty[s]        8 multiplying warps of each CTA                    the own loader
- *   tile_full       the scout, tile written                            the own loader and multiplying warps
- *   tile_empty      loader and 8 multiplying warps of each CTA, read   the scout; stands in the first CTA of the cluster
+ *   tile_full       the scout, tile written                            the own loader, multiplying warps and pusher
+ *   tile_empty      loader, pusher and 8 multiplying warps of each CTA the scout; stands in the first CTA of the cluster
+ *   panel_full[w]   multiplying warp w, panel written                  the own pusher
+ *   panel_empty[w]  the pusher, panel read                             multiplying warp w
  *   landed[w][l]    lane l of the mover + the bytes of its item        that lane
  */
 #ifndef MOK_CUDA_FUSED_SHARED_CUH
@@ -37,6 +40,7 @@ enum {
     MOK_FUSED_LOAD_WARP = 8,
     MOK_FUSED_SCOUT_WARP = 9,
     MOK_FUSED_MOVE_WARP = 10,
+    MOK_FUSED_PUSH_WARP = 11,
     /* Registers a thread: 2 * 128 * 216 + 128 * 72 = 64,512 of 65,536. */
     MOK_FUSED_REGISTERS_MULTIPLY = 216,
     MOK_FUSED_REGISTERS_HELP = 72,
@@ -82,6 +86,13 @@ MOK_DEVICE int32_t mok_fused_task_kind(int32_t gemm)
                                                              : MOK_TASK_SHARED_GATE_UP + gemm - MOK_FUSED_SHARED_GATE_UP);
 }
 
+/* The panel that a multiplying warp has given to the pusher. */
+struct mok_fused_sent {
+    int32_t rows; /* real ones of its 16 */
+    int32_t col;
+    uint32_t num; /* panels that the warp has given to it so far */
+};
+
 /* Rows of one step between a ring buffer and the sources' regions. */
 struct mok_fused_job {
     int32_t is_pull;
@@ -104,6 +115,10 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t tile_full;
     uint64_t tile_empty;
     uint64_t landed[2][32]; /* of the mover's lanes, for the small places and the wide ones */
+    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS];
+    uint64_t panel_empty[MOK_FUSED_MULTIPLY_WARPS];
+    struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS];
+    char *slot[MOK_TILE_ROWS]; /* of the rows of the tile that is being pushed; NULL = padding */
     struct mok_fused_tile tile;
     uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
     struct mok_fused_walk walk;
@@ -147,10 +162,15 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
             mok_hw_mbarrier_init(&shared->empty[s], MOK_FUSED_MULTIPLY_WARPS * span);
         }
         mok_hw_mbarrier_init(&shared->tile_full, 1);
-        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 1) * span);
+        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 2) * span);
         for (int lane = 0; lane < 32; lane++) {
             mok_hw_mbarrier_init(&shared->landed[0][lane], 1);
             mok_hw_mbarrier_init(&shared->landed[1][lane], 1);
+        }
+        for (int warp = 0; warp < MOK_FUSED_MULTIPLY_WARPS; warp++) {
+            mok_hw_mbarrier_init(&shared->panel_full[warp], 1);
+            mok_hw_mbarrier_init(&shared->panel_empty[warp], 1);
+            shared->sent[warp].num = 0;
         }
         for (int turn = 0; turn < MOK_FUSED_TURNS; turn++) {
             shared->finished[turn] = 0;
@@ -200,6 +220,9 @@ MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared)
 {
     mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_empty, 0));
 }
+
+/* The tile's rows go to their slots by the pusher, not into the ring. */
+MOK_DEVICE int mok_fused_pushes(const struct mok_fused_args *args, int32_t gemm) { return gemm == MOK_FUSED_DOWN && args->walk.pushes_rows; }
 
 /* Scout: writes the tile of CTA `cta`. */
 MOK_DEVICE void mok_fused_write_tile(mok_fused_shared *shared, uint32_t cta, const struct mok_fused_tile *tile)
