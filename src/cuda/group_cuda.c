@@ -419,7 +419,7 @@ int32_t mok_cuda_max_ctas(const struct mok_pass_group *group) { return group->ge
 
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num)
 {
-    int64_t most = (int64_t)group->move_ctas * ELEMENT_BLOCKS;
+    int64_t most = mok_max64(group->move_ctas, group->gemm_ctas) * ELEMENT_BLOCKS; /* nothing else runs then */
     return (int32_t)mok_max64(1, mok_min64(most, mok_ceil_div(num, ELEMENT_THREADS)));
 }
 
