@@ -12,6 +12,7 @@
 #   NAME=TEXT             files are NAME.json, NAME_torch_nccl.json; default layer_, the GPU, how many: layer_h200x2
 # The files, NAME.log and NAME.md (the tables) go to $OUT, or to bench/results.
 set -u
+export NCCL_NVLS_ENABLE="${NCCL_NVLS_ENABLE:-0}" # no multicast over NVLink, as in peer nccl; all-to-all has no use for it
 cd "$(dirname "$0")/.." || exit 1
 out=${OUT:-bench/results}
 build=${BUILD:-/tmp/b}

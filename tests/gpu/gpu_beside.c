@@ -176,6 +176,7 @@ static void try_beside(int32_t num_ranks, int32_t num_devices, int32_t held_devi
 
 int main(void)
 {
+    (void)setenv("NCCL_NVLS_ENABLE", "0", 0); /* as peer nccl sets it */
     int32_t num_devices = gpu_count();
     if (num_devices == 0) {
         gpu_skip("beside other kernels: no GPU");
