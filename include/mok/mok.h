@@ -149,7 +149,8 @@ typedef struct mok_shape {
                                     rows that one rank may own (about R * T_max * K) */
 } mok_shape;
 
-/* For MOK_PEER_EXTERNAL: the caller made one region of memory per rank and mapped all of them here. */
+/* For MOK_PEER_EXTERNAL: the caller made one region of memory per rank and mapped all of them here: host memory with the CPU backend, memory of each
+ * rank's GPU with CUDA (of one process, or mapped by cudaIpcOpenMemHandle or the like). */
 typedef struct mok_external {
     size_t struct_size;  /* sizeof(mok_external) */
     void *const *bases;  /* [num_ranks] address in *this* process (or on this device) of each rank's region, 256-byte aligned; copied */
