@@ -214,7 +214,8 @@ static mok_status fill_group(struct mok_pass_group *group)
     MOK_TRY(make_saved(group));
     MOK_TRY(mok_cuda_load_kernels());
     MOK_TRY(mok_cuda_gemm_prepare());
-    return mok_cuda_fused_prepare();
+    MOK_TRY(mok_cuda_fused_prepare());
+    return mok_cuda_fused_prepare_backward();
 }
 
 /* Frees all that there is. */

@@ -22,7 +22,7 @@ struct emulate_map {
     int64_t cols, rows;
     int64_t row_bytes, matrix_bytes;
     int32_t box_cols, box_rows;
-    int32_t is_3d;
+    int32_t element_bytes;
 };
 
 #ifdef __cplusplus
@@ -61,15 +61,15 @@ int emulate_barrier_passed(uint32_t barrier, uint32_t parity);
 
 /* ctas: bit mask over the cluster. */
 void emulate_load_box(uint32_t to, const void *map, uint32_t barrier, uint32_t ctas, int32_t c0, int32_t c1, int32_t c2);
-void emulate_store_box(const void *map, uint32_t from, int32_t c0, int32_t c1);
+void emulate_store_box(const void *map, uint32_t from, int32_t c0, int32_t c1, int32_t c2);
 void emulate_load_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier);
 void emulate_store_bytes(void *to, uint32_t from, uint32_t bytes);
 void emulate_commit(void);
 /* Until at most `count` of the thread's groups are unfinished: with their reading, or altogether. */
 void emulate_wait_groups(int count, int reading);
 
-/* acc = or += A B of a warpgroup, operands K-major at these descriptors' addresses; done when it is waited for. */
-void emulate_multiply(float *acc, uint64_t a, uint64_t b, int first);
+/* acc = or += A B of a warpgroup, operands at these descriptors' addresses, K-major or (mn) MN-major; done when it is waited for. */
+void emulate_multiply(float *acc, uint64_t a, uint64_t b, int a_mn, int b_mn, int first);
 void emulate_multiply_commit(void);
 void emulate_multiply_wait(int count);
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "cuda/device.h"
+#include "cuda/fused/fused_backward_args.h"
 #include "cuda/staged/staged.h"
 #include "cuda/tensor_map.h"
 #include "emulate.h"
@@ -41,12 +42,12 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **args)
 {
     int32_t ctas = (int32_t)config->gridDim.x;
-    (void)function;
     if (config->dynamicSmemBytes > EMULATE_SHARED_BYTES || config->blockDim.x != EMULATE_THREADS) {
         return cudaErrorInvalidValue;
     }
-    emulate_fused(args[0], ctas, (int32_t)config->attrs[0].val.clusterDim.x, emulate_next.resident > 0 ? emulate_next.resident : ctas,
-                  emulate_next.seed);
+    int is_backward = function == mok_cuda_fused_backward_kernel().function;
+    (is_backward ? emulate_fused_backward : emulate_fused)(args[0], ctas, (int32_t)config->attrs[0].val.clusterDim.x,
+                                                           emulate_next.resident > 0 ? emulate_next.resident : ctas, emulate_next.seed);
     return cudaSuccess;
 }
 
@@ -67,16 +68,17 @@ static mok_status keep_map(CUtensorMap *map_out, const struct emulate_map *map)
 
 mok_status mok_cuda_map_rows(CUtensorMap *map_out, const void *base, int64_t num_rows, int64_t cols, int32_t box_rows)
 {
-    const struct emulate_map map = {(char *)(uintptr_t)base, cols, num_rows, cols * 2, 0, 64, box_rows, 0};
+    const struct emulate_map map = {(char *)(uintptr_t)base, cols, num_rows, cols * 2, 0, 64, box_rows, 2};
     return keep_map(map_out, &map);
 }
 
 mok_status mok_cuda_map_matrices(CUtensorMap *map_out, const mok_matrices *matrices, int32_t dtype, int64_t num, int64_t rows, int64_t cols,
                                  int32_t box_rows)
 {
-    const struct emulate_map map = {matrices->base, cols, rows, matrices->row_stride * 2, matrices->expert_stride * 2, 64, box_rows, 1};
-    return dtype == MOK_DTYPE_BF16 && num > 0 ? keep_map(map_out, &map)
-                                              : mok_base_fail(MOK_ERR_DEVICE, "matrices of another type, or none");
+    int32_t size = dtype == MOK_DTYPE_BF16 ? 2 : 4;
+    const struct emulate_map map = {
+        matrices->base, cols, rows, matrices->row_stride * size, matrices->expert_stride * size, 128 / size, box_rows, size};
+    return num > 0 ? keep_map(map_out, &map) : mok_base_fail(MOK_ERR_DEVICE, "no matrices");
 }
 
 mok_status mok_cuda_stage_begin(struct mok_pass_group *group, mok_stream stream)

@@ -1,5 +1,5 @@
 /*
- * How the next launch of the fused kernel runs on the emulated machine.
+ * How the next launch of a fused kernel runs on the emulated machine.
  */
 #ifndef MOK_EMULATE_BACKEND_H
 #define MOK_EMULATE_BACKEND_H
@@ -15,5 +15,7 @@ extern struct emulate_launch emulate_next;
 
 /* Runs the kernel with a struct mok_fused_args. */
 void emulate_fused(const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
+/* The same of a backward pass, with a struct mok_fused_backward_args. */
+void emulate_fused_backward(const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
 
 #endif

@@ -76,15 +76,18 @@ int emulate_barrier_passed(uint32_t barrier, uint32_t parity)
 
 /* ---- loads ------------------------------------------------------------------------------------------------------------------ */
 
+static size_t box_bytes(const struct emulate_map &map) { return (size_t)map.box_rows * (size_t)map.box_cols * (size_t)map.element_bytes; }
+
 /* The box at (c0, c1) of matrix c2 of a map, row by row; zeros outside. */
 static void read_box(const struct emulate_map &map, int32_t c0, int32_t c1, int32_t c2, uint8_t *box_out)
 {
-    memset(box_out, 0, (size_t)map.box_rows * map.box_cols * 2);
+    const int64_t size = map.element_bytes;
+    memset(box_out, 0, (size_t)(map.box_rows * map.box_cols * size));
     for (int32_t r = 0; r < map.box_rows && c1 + r < map.rows; r++) {
         int64_t cols = std::min<int64_t>(map.box_cols, map.cols - c0);
         if (cols > 0) {
-            memcpy(box_out + (size_t)r * map.box_cols * 2, map.base + c2 * map.matrix_bytes + (c1 + r) * map.row_bytes + c0 * 2,
-                   (size_t)cols * 2);
+            memcpy(box_out + r * map.box_cols * size, map.base + c2 * map.matrix_bytes + (c1 + r) * map.row_bytes + c0 * size,
+                   (size_t)(cols * size));
         }
     }
 }
@@ -92,7 +95,7 @@ static void read_box(const struct emulate_map &map, int32_t c0, int32_t c1, int3
 /* Between a box and its swizzled image in shared memory. */
 static void swizzle_box(const struct emulate_map &map, struct cluster *cluster, uint32_t address, uint8_t *box, int writes)
 {
-    size_t bytes = (size_t)map.box_rows * map.box_cols * 2;
+    size_t bytes = box_bytes(map);
     for (size_t at = 0; at < bytes; at += SWIZZLE_BYTES) {
         uint8_t *shared = emulate_locate(cluster, swizzled(address + (uint32_t)at));
         memcpy(writes ? shared : box + at, writes ? box + at : shared, SWIZZLE_BYTES);
@@ -108,7 +111,7 @@ void emulate_load_box(uint32_t to, const void *map_image, uint32_t barrier, uint
         if (ctas >> rank & 1) {
             uint32_t own_to = (to & 0xffffff) | rank << 24, own_barrier = (barrier & 0xffffff) | rank << 24;
             emulate_later([=] {
-                std::vector<uint8_t> box((size_t)map.box_rows * map.box_cols * 2);
+                std::vector<uint8_t> box(box_bytes(map));
                 read_box(map, c0, c1, c2, box.data());
                 swizzle_box(map, cluster, own_to, box.data(), 1);
                 change_barrier(emulate_locate(cluster, own_barrier), 0, -(int64_t)box.size());
@@ -153,23 +156,25 @@ static void store_late(size_t bytes, std::function<void(uint8_t *)> read, std::f
     });
 }
 
-static void write_box(const struct emulate_map &map, int32_t c0, int32_t c1, const uint8_t *box)
+static void write_box(const struct emulate_map &map, int32_t c0, int32_t c1, int32_t c2, const uint8_t *box)
 {
+    const int64_t size = map.element_bytes;
     for (int32_t r = 0; r < map.box_rows && c1 + r < map.rows; r++) {
         int64_t cols = std::min<int64_t>(map.box_cols, map.cols - c0);
         if (cols > 0) {
-            memcpy(map.base + (c1 + r) * map.row_bytes + c0 * 2, box + (size_t)r * map.box_cols * 2, (size_t)cols * 2);
+            memcpy(map.base + c2 * map.matrix_bytes + (c1 + r) * map.row_bytes + c0 * size, box + r * map.box_cols * size,
+                   (size_t)(cols * size));
         }
     }
 }
 
-void emulate_store_box(const void *map_image, uint32_t from, int32_t c0, int32_t c1)
+void emulate_store_box(const void *map_image, uint32_t from, int32_t c0, int32_t c1, int32_t c2)
 {
     struct emulate_map map;
     struct cluster *cluster = emulate_me->cta->cluster;
     memcpy(&map, map_image, sizeof map);
-    store_late((size_t)map.box_rows * map.box_cols * 2, [=](uint8_t *box) { swizzle_box(map, cluster, from, box, 0); },
-               [=](const uint8_t *box) { write_box(map, c0, c1, box); });
+    store_late(box_bytes(map), [=](uint8_t *box) { swizzle_box(map, cluster, from, box, 0); },
+               [=](const uint8_t *box) { write_box(map, c0, c1, c2, box); });
 }
 
 void emulate_store_bytes(void *to, uint32_t from, uint32_t bytes)
@@ -222,6 +227,13 @@ static float from_bf16(const uint8_t *at)
     return value;
 }
 
+/* Element (row or column `line`, k) of an operand of 16 k. MN-major: blocks of 64 lines by 64 k. */
+static float operand(const uint8_t *shared, uint32_t base, int is_mn, uint32_t line, uint32_t k)
+{
+    uint32_t at = is_mn ? line / 64 * 8192 + k * 128 + line % 64 * 2 : line * 128 + 2 * k;
+    return from_bf16(shared + swizzled(base + at));
+}
+
 /* This thread's accumulators of a 64 x 256 x 16 product; their places: hw/wgmma.cuh. */
 static void multiply(const struct product &product)
 {
@@ -230,7 +242,7 @@ static void multiply(const struct product &product)
     float a[2][STEP];
     for (uint32_t half = 0; half < 2; half++) {
         for (uint32_t k = 0; k < STEP; k++) {
-            a[half][k] = from_bf16(shared + swizzled(product.a + (row + 8 * half) * 128 + 2 * k));
+            a[half][k] = operand(shared, product.a, product.a_mn, row + 8 * half, k);
         }
     }
     for (uint32_t col = 0; col < PRODUCT_COLS; col++) {
@@ -240,16 +252,16 @@ static void multiply(const struct product &product)
         for (uint32_t half = 0; half < 2; half++) {
             float *acc = &product.acc[4 * (col / 8) + 2 * half + col % 2], sum = product.first ? 0.0f : *acc;
             for (uint32_t k = 0; k < STEP; k++) {
-                sum = fmaf(a[half][k], from_bf16(shared + swizzled(product.b + col * 128 + 2 * k)), sum);
+                sum = fmaf(a[half][k], operand(shared, product.b, product.b_mn, col, k), sum);
             }
             *acc = sum;
         }
     }
 }
 
-void emulate_multiply(float *acc, uint64_t a, uint64_t b, int first)
+void emulate_multiply(float *acc, uint64_t a, uint64_t b, int a_mn, int b_mn, int first)
 {
-    emulate_me->open_products.push_back({acc, (uint32_t)a << 4, (uint32_t)b << 4, first});
+    emulate_me->open_products.push_back({acc, (uint32_t)a << 4, (uint32_t)b << 4, a_mn, b_mn, first});
 }
 
 void emulate_multiply_commit(void)

@@ -49,8 +49,15 @@ struct emulate_block_idx {
     } x;
 };
 
+struct emulate_grid_dim {
+    struct {
+        operator uint32_t() const { return emulate_grid(); }
+    } x;
+};
+
 static const struct emulate_thread_idx threadIdx;
 static const struct emulate_block_idx blockIdx;
+static const struct emulate_grid_dim gridDim;
 
 using std::max;
 using std::min;
@@ -64,6 +71,16 @@ template <typename T> static inline T __shfl_sync(uint32_t, T value, int lane)
     memcpy(&bits, &value, sizeof value);
     emulate_gather(bits, slots);
     memcpy(&value, &slots[lane], sizeof value);
+    return value;
+}
+
+static inline float __shfl_xor_sync(uint32_t mask, float value, int bits)
+{
+    uint64_t slots[32], own = 0;
+    (void)mask;
+    memcpy(&own, &value, sizeof value);
+    emulate_gather(own, slots);
+    memcpy(&value, &slots[(emulate_thread() % 32) ^ (unsigned)bits], sizeof value);
     return value;
 }
 
@@ -107,6 +124,13 @@ static inline float __uint_as_float(uint32_t bits)
     return value;
 }
 
+static inline uint32_t __float_as_uint(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
@@ -142,6 +166,29 @@ MOK_DEVICE void mok_hw_store_matrix_x4(uint32_t address, uint32_t m0, uint32_t m
     for (uint32_t i = 0; i < 4; i++) {
         memcpy(emulate_at((uint32_t)slots[8 * i + lane / 4] + lane % 4 * 4), &matrix[i], 4);
     }
+}
+
+MOK_DEVICE void mok_hw_load_matrix_x4(uint32_t address, uint32_t *m0, uint32_t *m1, uint32_t *m2, uint32_t *m3)
+{
+    uint32_t *const matrix[4] = {m0, m1, m2, m3};
+    uint32_t lane = emulate_thread() % 32;
+    uint64_t slots[32];
+    emulate_gather(address, slots);
+    for (uint32_t i = 0; i < 4; i++) {
+        memcpy(matrix[i], emulate_at((uint32_t)slots[8 * i + lane / 4] + lane % 4 * 4), 4);
+    }
+}
+
+MOK_DEVICE void mok_hw_load_shared_v2(uint32_t address, float *a, float *b)
+{
+    memcpy(a, emulate_at(address), 4);
+    memcpy(b, emulate_at(address) + 4, 4);
+}
+
+MOK_DEVICE void mok_hw_store_shared_v2(uint32_t address, float a, float b)
+{
+    memcpy(emulate_at(address), &a, 4);
+    memcpy(emulate_at(address) + 4, &b, 4);
 }
 
 MOK_DEVICE void mok_hw_cluster_arrive(void) { emulate_cluster_arrive(); }
@@ -212,6 +259,7 @@ MOK_DEVICE uint32_t mok_hw_load_acquire_sys(const uint32_t *word) { return *word
 MOK_DEVICE uint32_t mok_hw_load_relaxed_sys(const uint32_t *word) { return *word; }
 MOK_DEVICE void mok_hw_store_release_sys(uint32_t *word, uint32_t value) { *word = value; }
 MOK_DEVICE void mok_hw_store_relaxed_sys(uint32_t *word, uint32_t value) { *word = value; }
+MOK_DEVICE void mok_hw_fence_gpu(void) {}
 MOK_DEVICE void mok_hw_fence_sys(void) {}
 MOK_DEVICE void mok_hw_fence_async(void) {}
 MOK_DEVICE void mok_hw_nap(uint32_t) { emulate_yield(); }
@@ -233,9 +281,19 @@ MOK_DEVICE void mok_hw_tma_load_3d_cluster(void *to, const void *map, uint64_t *
     emulate_load_box(emulate_address(to), map, emulate_address(bar), ctas, c0, c1, c2);
 }
 
+MOK_DEVICE void mok_hw_tma_load_2d_cluster(void *to, const void *map, uint64_t *bar, uint16_t ctas, int32_t c0, int32_t c1)
+{
+    emulate_load_box(emulate_address(to), map, emulate_address(bar), ctas, c0, c1, 0);
+}
+
 MOK_DEVICE void mok_hw_tma_store_2d(const void *map, const void *from, int32_t c0, int32_t c1)
 {
-    emulate_store_box(map, emulate_address(from), c0, c1);
+    emulate_store_box(map, emulate_address(from), c0, c1, 0);
+}
+
+MOK_DEVICE void mok_hw_tma_store_3d(const void *map, const void *from, int32_t c0, int32_t c1, int32_t c2)
+{
+    emulate_store_box(map, emulate_address(from), c0, c1, c2);
 }
 
 MOK_DEVICE void mok_hw_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar)
@@ -245,6 +303,7 @@ MOK_DEVICE void mok_hw_bulk_load(void *to, const void *from, uint32_t bytes, uin
 
 MOK_DEVICE void mok_hw_bulk_store(void *to, const void *from, uint32_t bytes) { emulate_store_bytes(to, emulate_address(from), bytes); }
 MOK_DEVICE void mok_hw_bulk_commit(void) { emulate_commit(); }
+MOK_DEVICE void mok_hw_bulk_wait_read_0(void) { emulate_wait_groups(0, 1); }
 MOK_DEVICE void mok_hw_bulk_wait_read_1(void) { emulate_wait_groups(1, 1); }
 MOK_DEVICE void mok_hw_bulk_wait_0(void) { emulate_wait_groups(0, 0); }
 #define MOK_HW_BULK_WAIT_READ(count) emulate_wait_groups(count, 1)
@@ -259,11 +318,10 @@ MOK_DEVICE void mok_hw_wgmma_commit(void) { emulate_multiply_commit(); }
 MOK_DEVICE void mok_hw_wgmma_wait_1(void) { emulate_multiply_wait(1); }
 MOK_DEVICE void mok_hw_wgmma_wait_0(void) { emulate_multiply_wait(0); }
 MOK_DEVICE void mok_hw_wgmma_hold(float *) {}
-MOK_DEVICE void mok_hw_wgmma_k_k(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 0); }
-MOK_DEVICE void mok_hw_wgmma_first_k_k(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 1); }
-/* Operands of the other major order are for the backward products, which do not run here. */
-MOK_DEVICE void mok_hw_wgmma_k_mn(float *, uint64_t, uint64_t) { emulate_fail("MN-major operands"); }
-MOK_DEVICE void mok_hw_wgmma_first_k_mn(float *, uint64_t, uint64_t) { emulate_fail("MN-major operands"); }
-MOK_DEVICE void mok_hw_wgmma_mn_mn(float *, uint64_t, uint64_t) { emulate_fail("MN-major operands"); }
+MOK_DEVICE void mok_hw_wgmma_k_k(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 0, 0, 0); }
+MOK_DEVICE void mok_hw_wgmma_first_k_k(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 0, 0, 1); }
+MOK_DEVICE void mok_hw_wgmma_k_mn(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 0, 1, 0); }
+MOK_DEVICE void mok_hw_wgmma_first_k_mn(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 0, 1, 1); }
+MOK_DEVICE void mok_hw_wgmma_mn_mn(float *acc, uint64_t a, uint64_t b) { emulate_multiply(acc, a, b, 1, 1, 0); }
 
 #endif

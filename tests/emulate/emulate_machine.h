@@ -45,7 +45,7 @@ struct store {
 struct product {
     float *acc;
     uint32_t a, b;
-    int first;
+    int a_mn, b_mn, first;
 };
 
 struct thread {

@@ -105,6 +105,18 @@ struct mok_fused_job {
     int32_t zeroes_ring; /* pull: padding rows in the ring that are contracted later become zero, too */
 };
 
+/* A tile of a backward pass; it stays where it is until MOK_FUSED_TURNS - 1 tiles later, so that nobody has to remember it. Row-wise
+ * products: row in the ring (shared expert: token). Weight gradients: row of the matrix, contracted rows in the ring (tokens). */
+struct mok_fused_backward_tile {
+    struct mok_gemm_tile gemm;
+    int32_t kind;          /* mok_task_kind */
+    int32_t is_down;       /* of weight gradients: dWd */
+    int32_t keep_row;      /* D: where g, u of its first row are kept; -1 = they stand in the ring. Weight gradients: the first padded row */
+    int32_t counter;       /* word to count up when the tile is stored; -1 = none */
+    int32_t num_counters;  /* that many words from there on */
+    int32_t carry_counter; /* one more; -1 = none */
+};
+
 template <> struct mok_gemm_shared<struct mok_tile_fused> {
     struct mok_stage stage[mok_tile_fused::STAGES];
     uint8_t panel[MOK_FUSED_MULTIPLY_WARPS][MOK_GEMM_PANEL_BYTES]; /* output on its way to global memory */
@@ -119,7 +131,8 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t panel_empty[MOK_FUSED_MULTIPLY_WARPS];
     struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS];
     char *slot[MOK_TILE_ROWS]; /* of the rows of the tile that is being pushed; NULL = padding */
-    struct mok_fused_tile tile;
+    struct mok_fused_tile tile;                           /* of a forward pass */
+    struct mok_fused_backward_tile back[MOK_FUSED_TURNS]; /* of a backward pass, by turns */
     uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
     struct mok_fused_walk walk;
     struct mok_fused_lanes lanes;

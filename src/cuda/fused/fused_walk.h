@@ -15,9 +15,11 @@ struct mok_fused_walk {
     struct mok_walk tiles; /* the pass, task by task */
     struct mok_walk units; /* the same, with a unit where a row tile was */
     int32_t span;          /* row tiles of a unit */
+    /* Backward: units of the weight gradients of an expert in a lap, and of the shared expert (fused/fused_backward_walk.h). */
+    int32_t wgrad_units, shared_wgrad_units;
 };
 
-/* tiles: given fields filled, for a forward pass; span set. */
+/* tiles: given fields filled; span set. In a backward pass mok_fused_backward_walk_init does the rest. */
 MOK_HD void mok_fused_walk_init(struct mok_fused_walk *walk)
 {
     struct mok_walk *tiles = &walk->tiles, *units = &walk->units;

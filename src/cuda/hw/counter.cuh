@@ -3,6 +3,7 @@
  *
  * | release                    | acquire                    |
  * | mok_hw_add_release_gpu     | mok_hw_load_acquire_gpu    |
+ * | mok_hw_add_release_gpu     | relaxed loads, then mok_hw_fence_gpu |
  * | mok_hw_count_acq_rel_cta   | itself                     |
  */
 #ifndef MOK_CUDA_HW_COUNTER_CUH
@@ -41,6 +42,9 @@ MOK_DEVICE uint32_t mok_hw_take_relaxed_gpu(uint32_t *word, uint32_t value)
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
     return before;
 }
+
+/* Orders this thread's accesses before it with those after it, for every observer of the GPU. */
+MOK_DEVICE void mok_hw_fence_gpu(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 /* Adds one to a word of this CTA's shared memory, back to 0 after `last`; returns what was there before. */
 MOK_DEVICE uint32_t mok_hw_count_acq_rel_cta(uint32_t *word, uint32_t last)

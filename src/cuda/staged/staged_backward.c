@@ -1,6 +1,7 @@
 /*
  * A backward pass of the staged path. See staged.h.
  */
+#include "cuda/fused/fused.h"
 #include "cuda/staged/staged.h"
 
 #include "base/status.h"
@@ -265,6 +266,12 @@ static mok_status enqueue_backward(struct mok_staged *pass)
     char *own = group->peer->base[group->setup.dims.rank];
     struct mok_window window = {0, 0, 0, 0};
     MOK_TRY(mok_cuda_publish(pass, pass->backward->dy, own + group->setup.region.rows, pass->backward->w));
+    if (group->setup.path == MOK_PATH_FUSED) {
+        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
+        MOK_TRY(mok_cuda_fused_backward(pass));
+        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
+        return sum_dx(pass);
+    }
     MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
     MOK_TRY(backward_shared(pass));
     MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));

@@ -1,0 +1,178 @@
+/*
+ * What becomes of the sums of a tile in a backward pass, warp by warp, 16 rows each.
+ *
+ *   recompute, E     rounded and packed; the first panel is stored at once, because registers are short, the others during the next tile:
+ *                    pieces 0..5, 32 columns each (panels: g g u u, or dx)
+ *   D                at once, through four more operand stages (gemm/gemm_dgrad_down.cuh)
+ *   weight gradient  at once, panel by panel through the warp's buffer; starting values come in through operand stages
+ *                    (gemm/gemm_wgrad.cuh)
+ *
+ * A tile is announced during the next one, a few steps after its last store: it has landed by then. When the queue is empty at the end of a
+ * tile nothing may be held back, for the next tile may wait for this one.
+ */
+#ifndef MOK_CUDA_FUSED_BACKWARD_FINISH_CUH
+#define MOK_CUDA_FUSED_BACKWARD_FINISH_CUH
+
+#include "cuda/fused/fused_backward_args.h"
+#include "cuda/fused/fused_backward_walk.h"
+#include "cuda/fused/fused_finish.cuh"
+#include "cuda/gemm/gemm_dgrad_down.cuh"
+#include "cuda/gemm/gemm_wgrad.cuh"
+
+enum {
+    MOK_FUSED_HELD_PANELS = MOK_GEMM_COLS / MOK_PANEL_COLS - 1,
+    MOK_FUSED_BACKWARD_DEFERRED = 2 * MOK_FUSED_HELD_PANELS, /* pieces */
+    MOK_FUSED_BACKWARD_ANNOUNCED = 11 /* step of the next tile */
+};
+
+/* A warp's part of the tile that waits to be stored and announced. What else there is to know stands in the tile. */
+struct mok_fused_held {
+    uint32_t words[MOK_FUSED_HELD_PANELS * MOK_PANEL_WORDS]; /* of panels 1, 2, 3 */
+    int32_t rows;     /* real rows of the warp's 16; 0 or less = nothing to store */
+    int32_t is_open;  /* 1: it waits to be announced */
+    uint32_t turn;    /* of the tile: its place in shared->finished and shared->back */
+};
+
+/* The words get values, so that they hold no registers till then. */
+MOK_DEVICE void mok_fused_forget_words(struct mok_fused_held *held)
+{
+#pragma unroll
+    for (int i = 0; i < MOK_FUSED_HELD_PANELS * MOK_PANEL_WORDS; i++) {
+        held->words[i] = 0;
+    }
+}
+
+/* The tile waits to be announced; of its sums nothing is left to be stored. */
+MOK_DEVICE void mok_fused_hold_tile(const struct mok_fused_args *args, struct mok_fused_held *held, const struct mok_fused_backward_tile *tile)
+{
+    held->rows = 0;
+    held->is_open = tile->counter >= 0;
+    held->turn = (held->turn + 1) % MOK_FUSED_TURNS;
+    if (!held->is_open && threadIdx.x == 0) {
+        mok_hw_add_relaxed_gpu(&args->state->progress, 1);
+    }
+}
+
+/* Quarters first .. first+count-1 of panel `panel` of the tile (rows: of the warp). */
+MOK_DEVICE void mok_fused_store_quarters(const struct mok_fused_backward_args *args, mok_fused_shared *shared,
+                                         const struct mok_fused_backward_tile *tile, const uint32_t *packed, int panel, int first, int count,
+                                         int32_t rows)
+{
+    int is_shared = mok_fused_is_shared(tile->kind);
+    int is_again = tile->kind == MOK_TASK_RECOMPUTE || tile->kind == MOK_TASK_SHARED_RECOMPUTE;
+    const struct mok_gemm_out *out = is_again ? &args->pass.gemm[is_shared ? MOK_FUSED_SHARED_GATE_UP : MOK_FUSED_GATE_UP].out[1 + panel / 2]
+                                              : &args->dgrad_gate_up[is_shared].finish.out[0];
+    mok_fused_finish_quarters(shared, out, packed, first, count, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows,
+                              tile->gemm.col + (is_again ? panel % 2 : panel) * MOK_PANEL_COLS);
+}
+
+/* Likewise, but for the sums of recompute or E. */
+MOK_DEVICE void mok_fused_hold_sums(const struct mok_fused_backward_args *args, mok_fused_shared *shared, struct mok_fused_held *held,
+                                    const float *acc, const struct mok_fused_backward_tile *tile)
+{
+    uint32_t packed[MOK_PANEL_WORDS];
+    held->rows = min(tile->gemm.rows - (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, (int32_t)MOK_GEMM_WARP_ROWS);
+    mok_cuda_pack_panel(acc, packed);
+    if (held->rows > 0) {
+        mok_fused_store_quarters(args, shared, tile, packed, 0, 0, 4, held->rows);
+    }
+#pragma unroll
+    for (int p = 0; p < MOK_FUSED_HELD_PANELS; p++) {
+        mok_cuda_pack_panel(acc + 32 * (p + 1), held->words + MOK_PANEL_WORDS * p);
+    }
+}
+
+/* Piece `piece` (a constant, 0 .. MOK_FUSED_BACKWARD_DEFERRED - 1): half a panel. */
+MOK_DEVICE void mok_fused_finish_held(const struct mok_fused_backward_args *args, mok_fused_shared *shared, struct mok_fused_held *held,
+                                      int piece)
+{
+    if (held->rows > 0) {
+        mok_fused_store_quarters(args, shared, &shared->back[held->turn], held->words + piece / 2 * MOK_PANEL_WORDS, 1 + piece / 2,
+                                 piece % 2 * 2, 2, held->rows);
+    }
+}
+
+/* All parts of the tile that this warp has are stored and landed: says so, once. */
+MOK_DEVICE void mok_fused_announce_held(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_held *held)
+{
+    if (!held->is_open) {
+        return;
+    }
+    if (threadIdx.x % 32 == 0) {
+        mok_hw_bulk_wait_0();
+    }
+    mok_hw_fence_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0 &&
+        mok_hw_count_acq_rel_cta(&shared->finished[held->turn], MOK_FUSED_MULTIPLY_WARPS - 1) == MOK_FUSED_MULTIPLY_WARPS - 1) {
+        const struct mok_fused_backward_tile *tile = &shared->back[held->turn];
+        for (int32_t i = 0; i < tile->num_counters; i++) {
+            mok_fused_announce(args, tile->counter + i);
+        }
+        if (tile->carry_counter >= 0) {
+            mok_fused_announce(args, tile->carry_counter);
+        }
+    }
+    held->is_open = 0;
+}
+
+/* All pieces at once. */
+MOK_DEVICE void mok_fused_store_held(const struct mok_fused_backward_args *args, mok_fused_shared *shared, struct mok_fused_held *held)
+{
+#pragma unroll
+    for (int piece = 0; piece < MOK_FUSED_BACKWARD_DEFERRED; piece++) {
+        mok_fused_finish_held(args, shared, held, piece);
+    }
+    held->rows = 0;
+    mok_fused_forget_words(held);
+}
+
+/* The warp's buffer, once the store that read it last is through. */
+MOK_DEVICE uint8_t *mok_fused_free_panel(mok_fused_shared *shared)
+{
+    if (threadIdx.x % 32 == 0) {
+        MOK_HW_BULK_WAIT_READ(0);
+    }
+    __syncwarp();
+    return shared->panel[mok_cuda_warp()];
+}
+
+MOK_DEVICE void mok_fused_send_gradient(const CUtensorMap *map, const uint8_t *panel, int32_t col, int32_t row, int32_t matrix)
+{
+    mok_cuda_publish_panel();
+    if (threadIdx.x % 32 == 0) {
+        mok_hw_tma_store_3d(map, panel, col, row, matrix);
+        mok_hw_bulk_commit();
+    }
+}
+
+/* As mok_cuda_finish_wgrad, through one buffer. */
+MOK_DEVICE void mok_fused_finish_wgrad(const struct mok_wgrad_kernel_args *args, mok_fused_shared *shared, const float *acc,
+                                       const struct mok_gemm_tile *tile)
+{
+    const int carries = args->bf16 && tile->carry_out;
+    const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part];
+    const int32_t row = tile->row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, matrix = carries ? tile->carry_out - 1 : tile->expert;
+    if (mok_cuda_wgrad_writes_bf16(args, tile)) {
+#pragma unroll
+        for (int p = 0; p < MOK_GEMM_COLS / 64; p++) {
+            uint8_t *panel = mok_fused_free_panel(shared);
+            uint32_t packed[MOK_PANEL_WORDS];
+            mok_cuda_pack_panel(acc + 32 * p, packed);
+#pragma unroll
+            for (int pair = 0; pair < 4; pair++) {
+                mok_cuda_write_quarter(panel, pair, packed + 4 * pair);
+            }
+            mok_fused_send_gradient(map, panel, tile->col + p * 64, row, matrix);
+        }
+        return;
+    }
+#pragma unroll
+    for (int p = 0; p < MOK_GEMM_COLS / 32; p++) {
+        uint8_t *panel = mok_fused_free_panel(shared);
+        mok_cuda_write_fp32_panel(panel, acc + 16 * p);
+        mok_fused_send_gradient(map, panel, tile->col + p * 32, row, matrix);
+    }
+}
+
+#endif

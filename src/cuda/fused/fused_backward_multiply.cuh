@@ -1,0 +1,147 @@
+/*
+ * A multiplying warpgroup of the fused backward kernel: takes tiles from the queue and runs their steps, in the major orders of their
+ * operands; finishes the tile before beside the first of them (fused/fused_backward_finish.cuh).
+ */
+#ifndef MOK_CUDA_FUSED_BACKWARD_MULTIPLY_CUH
+#define MOK_CUDA_FUSED_BACKWARD_MULTIPLY_CUH
+
+#include "cuda/fused/fused_backward_finish.cuh"
+#include "cuda/fused/fused_backward_load.cuh"
+#include "cuda/fused/fused_multiply.cuh"
+
+/* num_steps >= 1 steps of a tile; the one before is stored, in PIECES pieces, and announced beside. */
+template <int A_MAJOR, int B_MAJOR, int PIECES>
+MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
+                                     struct mok_fused_held *held)
+{
+    uint32_t behind = worker->stage.idx;
+    mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 1);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+        if (piece > 0 && piece < num_steps) {
+            mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
+        }
+        mok_fused_finish_held(args, worker->shared, held, piece);
+        if (piece > 0 && piece < num_steps) {
+            mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
+        }
+    }
+    for (int32_t step = max(PIECES, 1); step < num_steps; step++) {
+        mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
+        if (step == MOK_FUSED_BACKWARD_ANNOUNCED) {
+            mok_fused_announce_held(&args->pass, worker->shared, held);
+        }
+        mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
+    }
+    mok_hw_wgmma_wait_0();
+    mok_hw_wgmma_hold(acc);
+    mok_cuda_release_stage<mok_tile_fused>(worker, behind);
+    mok_fused_announce_held(&args->pass, worker->shared, held);
+}
+
+/* The next tile. The held one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup. */
+MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
+                                                                         struct mok_fused_held *held)
+{
+    mok_fused_shared *shared = worker->shared;
+    const struct mok_fused_backward_tile *tile = &shared->back[worker->queue.idx];
+    int has_steps = mok_hw_mbarrier_try_wait_acquire_cluster(&shared->tile_full, worker->queue.idx & 1) && tile->gemm.valid &&
+                    tile->gemm.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS &&
+                    (!mok_fused_is_wgrad(tile->kind) || tile->gemm.num_rows > 0);
+    if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
+        mok_fused_store_held(args, shared, held);
+        mok_fused_announce_held(&args->pass, shared, held);
+    }
+    mok_fused_wait_queue(&args->pass, &shared->tile_full, worker->queue.idx & 1);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        mok_fused_release_tile(shared);
+    }
+    worker->queue.idx = (worker->queue.idx + 1) % MOK_FUSED_TURNS;
+    return tile;
+}
+
+/* Equal in all lanes, and known to be. */
+MOK_DEVICE int32_t mok_fused_uniform(int32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
+
+MOK_DEVICE void mok_fused_multiply_again(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
+                                         const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
+{
+    float acc[128];
+    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_K_MAJOR, MOK_FUSED_BACKWARD_DEFERRED>(args, worker, acc, mok_fused_uniform(mok_fused_num_stages(args, tile)), held);
+    mok_fused_hold_tile(&args->pass, held, tile);
+    mok_fused_hold_sums(args, worker->shared, held, acc, tile);
+}
+
+/* D, E. */
+MOK_DEVICE void mok_fused_multiply_dgrad(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
+                                         const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
+{
+    float acc[128];
+    int is_down = mok_fused_uniform(tile->kind == MOK_TASK_DGRAD_DOWN || tile->kind == MOK_TASK_SHARED_DGRAD_DOWN);
+    int32_t num_steps = mok_fused_uniform(mok_fused_num_stages(args, tile)) - (is_down ? MOK_DGRAD_DOWN_CHUNKS : 0);
+    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_MN_MAJOR, MOK_FUSED_BACKWARD_DEFERRED>(args, worker, acc, num_steps, held);
+    mok_fused_hold_tile(&args->pass, held, tile);
+    if (is_down) {
+        mok_fused_forget_words(held);
+        uint32_t behind = mok_cuda_derive_tile<mok_tile_fused>(&args->dgrad_down[mok_fused_is_shared(tile->kind)], worker, acc, &tile->gemm);
+        mok_cuda_release_chunk<mok_tile_fused>(worker, behind, 1);
+    } else {
+        mok_fused_hold_sums(args, worker->shared, held, acc, tile);
+    }
+}
+
+MOK_DEVICE void mok_fused_multiply_wgrad(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
+                                         const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
+{
+    const struct mok_wgrad_kernel_args *gemm = mok_fused_wgrad_of(args, tile);
+    float acc[128];
+    int32_t num_steps = mok_fused_uniform(mok_cuda_wgrad_num_steps(&tile->gemm));
+    if (held->rows > 0) { /* no registers are left to hold its sums */
+        mok_fused_store_held(args, worker->shared, held);
+    }
+    mok_cuda_start_wgrad<mok_tile_fused>(gemm, worker, acc, &tile->gemm);
+    if (num_steps > 0) {
+        mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR, 0>(args, worker, acc, num_steps, held);
+    }
+    mok_fused_hold_tile(&args->pass, held, tile);
+    mok_fused_forget_words(held);
+    mok_fused_finish_wgrad(gemm, worker->shared, acc, &tile->gemm);
+}
+
+MOK_DEVICE void mok_fused_backward_multiply(const struct mok_fused_backward_args *args, mok_fused_shared *shared, uint32_t warpgroup)
+{
+    mok_fused_worker worker;
+    struct mok_fused_held held;
+    worker.shared = shared;
+    worker.stage.idx = worker.stage.parity = worker.queue.idx = 0;
+    worker.warp = mok_cuda_warp();
+    worker.warpgroup = warpgroup;
+    worker.limit_ns = args->pass.wait_limit_ns;
+    held.rows = 0;
+    held.is_open = 0;
+    held.turn = MOK_FUSED_TURNS - 1;
+    for (;;) {
+        const struct mok_fused_backward_tile *tile = mok_fused_take_backward(args, &worker, &held);
+        if (!mok_fused_uniform(tile->gemm.valid)) {
+            break;
+        }
+        if (mok_fused_uniform(tile->gemm.rows) <= (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS) {
+            mok_cuda_skip_steps<mok_tile_fused>(&worker, mok_fused_uniform(mok_fused_num_stages(args, tile)));
+            mok_fused_hold_tile(&args->pass, &held, tile);
+            continue;
+        }
+        switch (mok_fused_uniform(tile->kind)) {
+        case MOK_TASK_RECOMPUTE:
+        case MOK_TASK_SHARED_RECOMPUTE: mok_fused_multiply_again(args, &worker, tile, &held); break;
+        case MOK_TASK_DGRAD_DOWN:
+        case MOK_TASK_SHARED_DGRAD_DOWN:
+        case MOK_TASK_DGRAD_GATE_UP:
+        case MOK_TASK_SHARED_DGRAD_GATE_UP: mok_fused_multiply_dgrad(args, &worker, tile, &held); break;
+        default: mok_fused_multiply_wgrad(args, &worker, tile, &held);
+        }
+    }
+    mok_cuda_close_panels();
+}
+
+#endif
