@@ -11,7 +11,8 @@
 enum {
     STEP = 64,       /* along the contraction */
     HALF_TILE = 128, /* columns of B that one box holds in a recompute */
-    TILE_COLS = 256
+    TILE_COLS = 256,
+    FP32_ROWS = 8 /* of an output box of fp32: half a panel */
 };
 
 mok_status mok_cuda_fused_prepare_backward(void)
@@ -76,7 +77,7 @@ static mok_status map_carry(const struct side *side, int32_t idx, int64_t out, i
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_matrices(&to->carry_in[part], &matrices, MOK_DTYPE_FP32, 2, out, in, STEP));
-    return mok_cuda_map_matrices(&to->carry_out[part], &matrices, MOK_DTYPE_FP32, 2, out, in, MOK_FUSED_PANEL_ROWS);
+    return mok_cuda_map_matrices(&to->carry_out[part], &matrices, MOK_DTYPE_FP32, 2, out, in, FP32_ROWS);
 }
 
 /* One or two gradients [num, out, in]: a[part]^T b. Without rows nothing is loaded, but a map needs an address. */
@@ -90,7 +91,7 @@ static mok_status fill_wgrad(const struct side *side, const mok_matrices *const 
         MOK_TRY(mok_cuda_map_rows(&to->a[part], side->rows > 0 ? a[part] : grads[part]->base, rows, to->out, STEP));
         MOK_TRY(mok_cuda_map_matrices(&to->grad_in[part], grads[part], side->grads->dtype, side->num, to->out, to->in, STEP));
         MOK_TRY(mok_cuda_map_matrices(&to->grad_out[part], grads[part], side->grads->dtype, side->num, to->out, to->in,
-                                      MOK_FUSED_PANEL_ROWS));
+                                      to->bf16 ? MOK_FUSED_PANEL_ROWS : FP32_ROWS));
         MOK_TRY(map_carry(side, first_matrix + (first_matrix == MOK_MATRIX_GATE ? part : 0), to->out, to->in, to, part));
     }
     return mok_cuda_map_rows(&to->b, side->rows > 0 ? b : grads[0]->base, rows, to->in, STEP);

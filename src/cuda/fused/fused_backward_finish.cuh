@@ -5,7 +5,8 @@
  *                    pieces 0..5, 32 columns each (panels: g g u u, or dx)
  *   D                at once, through four more operand stages (gemm/gemm_dgrad_down.cuh)
  *   weight gradient  at once, panel by panel through the warp's buffer; starting values come in through operand stages
- *                    (gemm/gemm_wgrad.cuh)
+ *                    (gemm/gemm_wgrad.cuh). Where the next tile is a weight gradient, too, its starting values take the registers of each
+ *                    panel as it leaves, so that the stages they stand in are free for its first steps before the last panel is stored
  *
  * A tile is announced during the next one, a few steps after its last store: it has landed by then. When the queue is empty at the end of a
  * tile nothing may be held back, for the next tile may wait for this one.
@@ -127,51 +128,79 @@ MOK_DEVICE void mok_fused_store_held(const struct mok_fused_backward_args *args,
     mok_fused_forget_words(held);
 }
 
-/* The warp's buffer, once the store that read it last is through. */
-MOK_DEVICE uint8_t *mok_fused_free_panel(mok_fused_shared *shared)
+/* Where the sums of a weight gradient go: map, and the warp's first row there. */
+struct mok_fused_gradient {
+    const CUtensorMap *map;
+    int32_t row, col, matrix;
+    int32_t bf16;
+};
+
+MOK_DEVICE struct mok_fused_gradient mok_fused_open_gradient(const struct mok_wgrad_kernel_args *args, const struct mok_gemm_tile *tile)
 {
-    if (threadIdx.x % 32 == 0) {
-        MOK_HW_BULK_WAIT_READ(0);
-    }
-    __syncwarp();
-    return shared->panel[mok_cuda_warp()];
+    const int carries = args->bf16 && tile->carry_out;
+    struct mok_fused_gradient gradient = {carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part],
+                                          tile->row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, tile->col,
+                                          carries ? tile->carry_out - 1 : tile->expert, mok_cuda_wgrad_writes_bf16(args, tile)};
+    return gradient;
 }
 
-MOK_DEVICE void mok_fused_send_gradient(const CUtensorMap *map, const uint8_t *panel, int32_t col, int32_t row, int32_t matrix)
+MOK_DEVICE void mok_fused_send_gradient(const struct mok_fused_gradient *gradient, const uint8_t *from, int32_t row, int32_t col)
 {
     mok_cuda_publish_panel();
     if (threadIdx.x % 32 == 0) {
-        mok_hw_tma_store_3d(map, panel, col, row, matrix);
+        mok_hw_tma_store_3d(gradient->map, from, gradient->col + col, gradient->row + row, gradient->matrix);
         mok_hw_bulk_commit();
     }
 }
 
-/* As mok_cuda_finish_wgrad, through one buffer. */
-MOK_DEVICE void mok_fused_finish_wgrad(const struct mok_wgrad_kernel_args *args, mok_fused_shared *shared, const float *acc,
-                                       const struct mok_gemm_tile *tile)
+/* Panel `panel` of 32 columns, in two halves of 8 rows: one is written while the other is read. */
+MOK_DEVICE void mok_fused_store_fp32(const struct mok_fused_gradient *gradient, mok_fused_shared *shared, const float *acc, int panel)
 {
-    const int carries = args->bf16 && tile->carry_out;
-    const CUtensorMap *map = carries ? &args->carry_out[tile->part] : &args->grad_out[tile->part];
-    const int32_t row = tile->row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, matrix = carries ? tile->carry_out - 1 : tile->expert;
-    if (mok_cuda_wgrad_writes_bf16(args, tile)) {
+    uint8_t *buffer = shared->panel[mok_cuda_warp()];
 #pragma unroll
-        for (int p = 0; p < MOK_GEMM_COLS / 64; p++) {
-            uint8_t *panel = mok_fused_free_panel(shared);
-            uint32_t packed[MOK_PANEL_WORDS];
-            mok_cuda_pack_panel(acc + 32 * p, packed);
-#pragma unroll
-            for (int pair = 0; pair < 4; pair++) {
-                mok_cuda_write_quarter(panel, pair, packed + 4 * pair);
+    for (int half = 0; half < 2; half++) {
+        if (threadIdx.x % 32 == 0) {
+            if (panel == 0 && half == 0) { /* whatever left through the buffer before */
+                MOK_HW_BULK_WAIT_READ(0);
+            } else {
+                MOK_HW_BULK_WAIT_READ(1);
             }
-            mok_fused_send_gradient(map, panel, tile->col + p * 64, row, matrix);
         }
-        return;
+        __syncwarp();
+        mok_cuda_write_fp32_half(buffer, half, acc);
+        mok_fused_send_gradient(gradient, buffer + half * (MOK_GEMM_PANEL_BYTES / 2), half * (MOK_GEMM_WARP_ROWS / 2), panel * 32);
     }
+}
+
+MOK_DEVICE void mok_fused_store_bf16(const struct mok_fused_gradient *gradient, mok_fused_shared *shared, const float *acc, int panel)
+{
+    uint8_t *buffer = shared->panel[mok_cuda_warp()];
+    uint32_t packed[MOK_PANEL_WORDS];
+    if (threadIdx.x % 32 == 0) {
+        MOK_HW_BULK_WAIT_READ(0);
+    }
+    __syncwarp();
+    mok_cuda_pack_panel(acc, packed);
 #pragma unroll
-    for (int p = 0; p < MOK_GEMM_COLS / 32; p++) {
-        uint8_t *panel = mok_fused_free_panel(shared);
-        mok_cuda_write_fp32_panel(panel, acc + 16 * p);
-        mok_fused_send_gradient(map, panel, tile->col + p * 32, row, matrix);
+    for (int pair = 0; pair < 4; pair++) {
+        mok_cuda_write_quarter(buffer, pair, packed + 4 * pair);
+    }
+    mok_fused_send_gradient(gradient, buffer, 0, panel * 64);
+}
+
+/* All sums of a weight gradient. */
+MOK_DEVICE void mok_fused_finish_wgrad(const struct mok_fused_gradient *gradient, mok_fused_shared *shared, const float *acc)
+{
+    if (gradient->bf16) {
+#pragma unroll
+        for (int panel = 0; panel < MOK_GEMM_COLS / 64; panel++) {
+            mok_fused_store_bf16(gradient, shared, acc + 32 * panel, panel);
+        }
+    } else {
+#pragma unroll
+        for (int panel = 0; panel < MOK_GEMM_COLS / 32; panel++) {
+            mok_fused_store_fp32(gradient, shared, acc + 16 * panel, panel);
+        }
     }
 }
 

@@ -39,6 +39,16 @@ MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args,
     mok_fused_announce_held(&args->pass, worker->shared, held);
 }
 
+/* The tile in the queue is this warp's; it stands where it is, but the next may come into the queue. */
+MOK_DEVICE void mok_fused_leave_queue(mok_fused_worker *worker)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        mok_fused_release_tile(worker->shared);
+    }
+    worker->queue.idx = (worker->queue.idx + 1) % MOK_FUSED_TURNS;
+}
+
 /* The next tile. The held one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup. */
 MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
                                                                          struct mok_fused_held *held)
@@ -53,11 +63,7 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const s
         mok_fused_announce_held(&args->pass, shared, held);
     }
     mok_fused_wait_queue(&args->pass, &shared->tile_full, worker->queue.idx & 1);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        mok_fused_release_tile(shared);
-    }
-    worker->queue.idx = (worker->queue.idx + 1) % MOK_FUSED_TURNS;
+    mok_fused_leave_queue(worker);
     return tile;
 }
 
@@ -91,22 +97,58 @@ MOK_DEVICE void mok_fused_multiply_dgrad(const struct mok_fused_backward_args *a
     }
 }
 
+/* The next tile, if it is there already and is a weight gradient whose sums start from fp32 values; else NULL, and it is not taken. */
+MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_wgrad(const struct mok_fused_backward_args *args, mok_fused_worker *worker)
+{
+    mok_fused_shared *shared = worker->shared;
+    const struct mok_fused_backward_tile *tile = &shared->back[worker->queue.idx];
+    int fits = mok_hw_mbarrier_try_wait_acquire_cluster(&shared->tile_full, worker->queue.idx & 1) && tile->gemm.valid &&
+               mok_fused_is_wgrad(tile->kind) && tile->gemm.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS &&
+               tile->gemm.num_rows > 0 && tile->gemm.starts_from_memory &&
+               !mok_cuda_wgrad_reads_bf16(mok_fused_wgrad_of(args, tile), &tile->gemm);
+    if (!__shfl_sync(0xffffffffu, fits, 0)) {
+        return NULL;
+    }
+    mok_fused_leave_queue(worker);
+    return tile;
+}
+
+/* The sums leave, panel by panel; the next tile's starting values take their places. */
+MOK_DEVICE void mok_fused_exchange_wgrad(const struct mok_fused_gradient *gradient, mok_fused_worker *worker, float *acc)
+{
+#pragma unroll
+    for (int panel = 0; panel < MOK_GEMM_COLS / 32; panel++) {
+        mok_fused_store_fp32(gradient, worker->shared, acc + 16 * panel, panel);
+        mok_cuda_read_fp32_panel(mok_cuda_begin_start_panel<mok_tile_fused>(worker, panel), acc + 16 * panel);
+        mok_cuda_end_start_panel<mok_tile_fused>(worker, panel, MOK_GEMM_COLS / 32);
+    }
+    mok_hw_wgmma_hold(acc);
+}
+
+/* This weight gradient, and those behind it that the next tiles are. */
 MOK_DEVICE void mok_fused_multiply_wgrad(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
                                          const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
 {
-    const struct mok_wgrad_kernel_args *gemm = mok_fused_wgrad_of(args, tile);
     float acc[128];
-    int32_t num_steps = mok_fused_uniform(mok_cuda_wgrad_num_steps(&tile->gemm));
     if (held->rows > 0) { /* no registers are left to hold its sums */
         mok_fused_store_held(args, worker->shared, held);
     }
-    mok_cuda_start_wgrad<mok_tile_fused>(gemm, worker, acc, &tile->gemm);
-    if (num_steps > 0) {
-        mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR, 0>(args, worker, acc, num_steps, held);
+    mok_cuda_start_wgrad<mok_tile_fused>(mok_fused_wgrad_of(args, tile), worker, acc, &tile->gemm);
+    for (;;) {
+        int32_t num_steps = mok_fused_uniform(mok_cuda_wgrad_num_steps(&tile->gemm));
+        if (num_steps > 0) {
+            mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR, 0>(args, worker, acc, num_steps, held);
+        }
+        mok_fused_hold_tile(&args->pass, held, tile);
+        struct mok_fused_gradient gradient = mok_fused_open_gradient(mok_fused_wgrad_of(args, tile), &tile->gemm);
+        tile = mok_fused_uniform(gradient.bf16) ? NULL : mok_fused_take_wgrad(args, worker);
+        if (tile == NULL) {
+            mok_fused_forget_words(held);
+            mok_fused_finish_wgrad(&gradient, worker->shared, acc);
+            return;
+        }
+        mok_fused_exchange_wgrad(&gradient, worker, acc);
     }
-    mok_fused_hold_tile(&args->pass, held, tile);
-    mok_fused_forget_words(held);
-    mok_fused_finish_wgrad(gemm, worker->shared, acc, &tile->gemm);
 }
 
 MOK_DEVICE void mok_fused_backward_multiply(const struct mok_fused_backward_args *args, mok_fused_shared *shared, uint32_t warpgroup)

@@ -132,17 +132,23 @@ MOK_DEVICE void mok_cuda_read_fp32_panel(uint32_t panel, float *acc)
     }
 }
 
-MOK_DEVICE void mok_cuda_write_fp32_panel(uint8_t *panel, const float *acc)
+/* Half `half` of a panel: 8 rows, 1 KB. */
+MOK_DEVICE void mok_cuda_write_fp32_half(uint8_t *panel, int half, const float *acc)
 {
     const uint32_t address = mok_hw_shared_address(panel);
     const int odd = threadIdx.x / 4 % 2;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int half = i % 2, block = i / 2;
+    for (int block = 0; block < 2; block++) {
         const float *low = acc + 4 * block + 2 * half, *high = low + 8;
         mok_hw_store_shared_v2(mok_cuda_fp32_address(address, half, block), odd ? high[0] : low[0], odd ? high[1] : low[1]);
         mok_hw_store_shared_v2(mok_cuda_fp32_address(address, half, block + 2), odd ? low[0] : high[0], odd ? low[1] : high[1]);
     }
+}
+
+MOK_DEVICE void mok_cuda_write_fp32_panel(uint8_t *panel, const float *acc)
+{
+    mok_cuda_write_fp32_half(panel, 0, acc);
+    mok_cuda_write_fp32_half(panel, 1, acc);
 }
 
 MOK_DEVICE void mok_cuda_read_bf16_panel(uint32_t panel, float *acc)
