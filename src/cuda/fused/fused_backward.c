@@ -223,6 +223,7 @@ mok_status mok_cuda_fused_backward(const struct mok_staged *pass)
                 .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
                 .apart = group->fused_apart,
                 .primes = !group->fused_apart && group->setup.dims.shared_inter == 0,
+                .trace = {group->lane_events, group->lane_num, (uint32_t)group->max_events},
                 .wait_limit_ns = (uint64_t)group->setup.local_timeout_ns,
             },
         .dy_off = region->rows,
@@ -238,5 +239,5 @@ mok_status mok_cuda_fused_backward(const struct mok_staged *pass)
     mok_cuda_fused_cut_rows(&args.pass);
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
     MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_backward", num_ctas, &args));
-    return mok_cuda_stage_end(group, MOK_EVENT_TASK + MOK_TASK_DGRAD_DOWN, 0, pass->stream);
+    return mok_cuda_stage_end(group, MOK_EVENT_KERNEL, 0, pass->stream);
 }

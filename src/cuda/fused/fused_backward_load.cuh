@@ -187,10 +187,13 @@ MOK_DEVICE void mok_fused_backward_load(const struct mok_fused_backward_args *ar
     struct mok_fused_loader loader = {shared, {0, 0}, args->pass.wait_limit_ns, 0};
     for (uint32_t turn = 0;; turn++) {
         const struct mok_fused_backward_tile *tile = &shared->back[turn % MOK_FUSED_TURNS];
+        uint64_t since = mok_fused_trace_now(&args->pass.trace);
         mok_fused_wait_queue(&args->pass, &shared->tile_full, turn & 1);
         if (!tile->gemm.valid) {
-            return;
+            break;
         }
+        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_LOAD, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
+        since = mok_fused_trace_now(&args->pass.trace);
         mok_hw_fence_async(); /* what the scout's wait acquired, for the copy engine */
         loader.left = mok_fused_num_stages(args, tile);
         if (loader.left < MOK_FUSED_SCOUT_AHEAD) {
@@ -205,7 +208,9 @@ MOK_DEVICE void mok_fused_backward_load(const struct mok_fused_backward_args *ar
         case MOK_TASK_SHARED_DGRAD_GATE_UP: mok_fused_load_dgrad_gate_up(args, &loader, tile); break;
         default: mok_fused_load_wgrad(args, &loader, tile);
         }
+        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_LOAD, MOK_EVENT_TASK + tile->kind, tile->gemm.expert, since);
     }
+    mok_fused_trace_close(&args->pass.trace, &shared->lanes, MOK_LANE_LOAD);
 }
 
 #endif

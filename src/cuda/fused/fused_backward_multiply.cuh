@@ -49,6 +49,19 @@ MOK_DEVICE void mok_fused_leave_queue(mok_fused_worker *worker)
     worker->queue.idx = (worker->queue.idx + 1) % MOK_FUSED_TURNS;
 }
 
+/* As mok_fused_trace_begin_task. */
+MOK_DEVICE void mok_fused_trace_begin_backward(const struct mok_fused_trace *trace, struct mok_fused_lanes *lanes,
+                                               const struct mok_fused_backward_tile *tile)
+{
+    mok_fused_trace_add(trace, lanes, MOK_LANE_MULTIPLY, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, lanes->task_begin);
+    lanes->task_begin = mok_hw_time_ns();
+    lanes->task_kind = tile->gemm.valid ? MOK_EVENT_TASK + tile->kind : -1;
+    lanes->task_idx = tile->gemm.expert;
+    if (!tile->gemm.valid) {
+        mok_fused_trace_close(trace, lanes, MOK_LANE_MULTIPLY);
+    }
+}
+
 /* The next tile. The held one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup. */
 MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
                                                                          struct mok_fused_held *held)
@@ -58,11 +71,17 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const s
     int has_steps = mok_hw_mbarrier_try_wait_acquire_cluster(&shared->tile_full, worker->queue.idx & 1) && tile->gemm.valid &&
                     tile->gemm.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS &&
                     (!mok_fused_is_wgrad(tile->kind) || tile->gemm.num_rows > 0);
+    if (args->pass.trace.events != NULL && threadIdx.x == 0) {
+        mok_fused_trace_end_task(&args->pass.trace, &shared->lanes);
+    }
     if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
         mok_fused_store_held(args, shared, held);
         mok_fused_announce_held(&args->pass, shared, held);
     }
     mok_fused_wait_queue(&args->pass, &shared->tile_full, worker->queue.idx & 1);
+    if (args->pass.trace.events != NULL && threadIdx.x == 0) {
+        mok_fused_trace_begin_backward(&args->pass.trace, &shared->lanes, tile);
+    }
     mok_fused_leave_queue(worker);
     return tile;
 }
@@ -108,6 +127,10 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_wgrad(const stru
                !mok_cuda_wgrad_reads_bf16(mok_fused_wgrad_of(args, tile), &tile->gemm);
     if (!__shfl_sync(0xffffffffu, fits, 0)) {
         return NULL;
+    }
+    if (args->pass.trace.events != NULL && threadIdx.x == 0) {
+        mok_fused_trace_end_task(&args->pass.trace, &shared->lanes);
+        mok_fused_trace_begin_backward(&args->pass.trace, &shared->lanes, tile);
     }
     mok_fused_leave_queue(worker);
     return tile;

@@ -12,7 +12,7 @@
 #include "cuda/fused/fused_backward_walk.h"
 #include "cuda/fused/fused_scout.cuh"
 
-enum { MOK_FUSED_LOOKS = 8 /* counters that are read at one time */ };
+enum { MOK_FUSED_SCOUT_LOOKS = 8 /* counters that are read at one time */ };
 
 /* Row tiles (tokens' tiles) below these have been seen done by D. */
 struct mok_fused_known {
@@ -25,18 +25,18 @@ MOK_DEVICE int mok_fused_wait_tiles(const struct mok_fused_args *args, int32_t c
     const uint32_t *words = args->counters + args->counter_base[counter];
     int is_new = *known < end;
     while (*known < end) {
-        uint32_t seen[MOK_FUSED_LOOKS];
+        uint32_t seen[MOK_FUSED_SCOUT_LOOKS];
         int32_t count = 0;
 #pragma unroll
-        for (int i = 0; i < MOK_FUSED_LOOKS; i++) {
+        for (int i = 0; i < MOK_FUSED_SCOUT_LOOKS; i++) {
             seen[i] = mok_hw_load_relaxed_gpu(words + min(*known + i, end - 1));
         }
 #pragma unroll
-        for (int i = 0; i < MOK_FUSED_LOOKS; i++) {
+        for (int i = 0; i < MOK_FUSED_SCOUT_LOOKS; i++) {
             count += count == i && seen[i] >= target;
         }
         *known = min(*known + count, end);
-        if (count < MOK_FUSED_LOOKS && *known < end) {
+        if (count < MOK_FUSED_SCOUT_LOOKS && *known < end) {
             struct mok_wait wait = mok_wait_on(counter, *known, target);
             if (!mok_fused_wait_counter(args, &wait)) {
                 return 0;
@@ -63,6 +63,16 @@ MOK_DEVICE int mok_fused_wait_wgrad(const struct mok_fused_args *args, const str
         }
     }
     return mok_fused_wait_tiles(args, MOK_COUNT_D_DONE, task->end_tile, (uint32_t)walk->cols_first, &known->routed);
+}
+
+/* For the trace: the counter that a unit waits for last. */
+MOK_DEVICE int32_t mok_fused_input_kind(int32_t kind)
+{
+    int32_t counter = mok_fused_is_shared(kind)              ? MOK_COUNT_SHARED_D_DONE
+                      : kind == MOK_TASK_DGRAD_GATE_UP       ? MOK_COUNT_D_DONE
+                      : mok_fused_is_wgrad(kind)             ? MOK_COUNT_D_DONE
+                                                             : MOK_COUNT_PULLED;
+    return MOK_EVENT_WAIT + mok_site_of_counter(counter);
 }
 
 /* The inputs of all tasks of the unit. */
@@ -187,13 +197,17 @@ MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *a
     mok_fused_backward_walk_init(&shared->walk);
     for (uint32_t turn = 0;; turn++) {
         struct mok_fused_backward_tile *tile = &shared->back[turn % MOK_FUSED_TURNS];
+        uint64_t since = mok_fused_trace_now(&args->pass.trace);
         mok_fused_wait_queue(&args->pass, &shared->tile_empty, (turn + 1) & 1);
+        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
         struct mok_fused_unit unit;
         unit.task.kind = MOK_TASK_NONE;
         if (works) {
             unit = mok_fused_backward_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->pass.state->next_unit, 1));
         }
+        since = mok_fused_trace_now(&args->pass.trace);
         int valid = unit.task.kind != MOK_TASK_NONE && mok_fused_wait_unit(&args->pass, &shared->walk, &unit, &known);
+        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, mok_fused_input_kind(unit.task.kind), unit.task.row_tile, since);
         tile->gemm.valid = valid;
 #pragma unroll 1
         for (int32_t cta = mok_tile_fused::CLUSTER - 1; cta >= 0; cta--) {
@@ -203,9 +217,10 @@ MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *a
             mok_fused_post_backward(shared, tile, (uint32_t)cta);
         }
         if (!valid) {
-            return;
+            break;
         }
     }
+    mok_fused_trace_close(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT);
 }
 
 #endif
