@@ -63,8 +63,24 @@ MOK_DEVICE void mok_fused_store_quarters(const struct mok_fused_backward_args *a
     int is_again = tile->kind == MOK_TASK_RECOMPUTE || tile->kind == MOK_TASK_SHARED_RECOMPUTE;
     const struct mok_gemm_out *out = is_again ? &args->pass.gemm[is_shared ? MOK_FUSED_SHARED_GATE_UP : MOK_FUSED_GATE_UP].out[1 + panel / 2]
                                               : &args->dgrad_gate_up[is_shared].finish.out[0];
-    mok_fused_finish_quarters(shared, out, packed, first, count, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows,
-                              tile->gemm.col + (is_again ? panel % 2 : panel) * MOK_PANEL_COLS);
+    int32_t col = tile->gemm.col + (is_again ? panel % 2 : panel) * MOK_PANEL_COLS;
+    uint8_t *buffer = shared->panel[mok_cuda_warp()];
+    if (col >= out->cols) {
+        return;
+    }
+    if (first == 0) { /* the store that read the buffer last is through */
+        if (threadIdx.x % 32 == 0) {
+            MOK_HW_BULK_WAIT_READ(0);
+        }
+        __syncwarp();
+    }
+#pragma unroll
+    for (int quarter = first; quarter < first + count; quarter++) {
+        mok_cuda_write_quarter(buffer, quarter, packed + 4 * quarter);
+    }
+    if (first + count == 4) {
+        mok_fused_send_panel(out, buffer, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows, col);
+    }
 }
 
 /* Likewise, but for the sums of recompute or E. */

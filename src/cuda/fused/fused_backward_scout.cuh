@@ -176,45 +176,60 @@ MOK_DEVICE void mok_fused_fill_tile(const struct mok_fused_backward_args *args, 
     mok_fused_fill_rows_tile(args, &walk->tiles, &task, exists, tile);
 }
 
-/* Hands the tile, which stands in the scout's own memory, to CTA `cta`. */
-MOK_DEVICE void mok_fused_post_backward(mok_fused_shared *shared, const struct mok_fused_backward_tile *tile, uint32_t cta)
+/* Copies a tile from the scout's own memory to the same place of CTA `cta`. */
+MOK_DEVICE void mok_fused_copy_tile(const struct mok_fused_backward_tile *tile, uint32_t cta)
 {
     const uint32_t *words = (const uint32_t *)tile;
-    if (cta != 0) {
-        uint32_t to = mok_hw_cluster_address(tile, cta);
+    uint32_t to = mok_hw_cluster_address(tile, cta);
 #pragma unroll 4
-        for (uint32_t i = 0; i < sizeof *tile / 4; i++) {
-            mok_hw_cluster_store(to + 4 * i, words[i]);
-        }
+    for (uint32_t i = 0; i < sizeof *tile / 4; i++) {
+        mok_hw_cluster_store(to + 4 * i, words[i]);
     }
-    mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_full, cta));
 }
 
-/* One thread, of the first CTA. Its own tile is made last, over that of the other. works: 0 = this cluster has no part in the products. */
+/* Takes the next unit, waits for its inputs and writes its tiles. The scout's own is made last, over that of the other CTA. */
+MOK_DEVICE int mok_fused_prepare_unit(const struct mok_fused_backward_args *args, mok_fused_shared *shared, int works,
+                                      struct mok_fused_known *known, struct mok_fused_backward_tile *tile)
+{
+    struct mok_fused_unit unit;
+    int valid = works;
+    if (works) {
+        unit = mok_fused_backward_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->pass.state->next_unit, 1));
+        uint64_t since = mok_fused_trace_now(&args->pass.trace);
+        valid = unit.task.kind != MOK_TASK_NONE && mok_fused_wait_unit(&args->pass, &shared->walk, &unit, known);
+        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, mok_fused_input_kind(unit.task.kind), unit.task.row_tile, since);
+    }
+    tile->gemm.valid = valid;
+#pragma unroll 1
+    for (int32_t cta = mok_tile_fused::CLUSTER - 1; cta >= 0; cta--) {
+        if (valid) {
+            mok_fused_fill_tile(args, &shared->walk, &unit, cta, tile);
+        }
+        if (cta > 0) {
+            mok_fused_copy_tile(tile, (uint32_t)cta);
+        }
+    }
+    return valid;
+}
+
+/*
+ * One thread, of the first CTA. works: 0 = this cluster has no part in the products.
+ *
+ * A unit is taken and prepared while the one before is in the queue still: that takes several microseconds, as a chain of looks into memory.
+ * Its tiles are written where tiles stood MOK_FUSED_TURNS before: all warps have taken tile turn - 2, so nobody holds one older than
+ * turn - 3.
+ */
 MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *args, mok_fused_shared *shared, int works)
 {
     struct mok_fused_known known = {0, 0};
     mok_fused_backward_walk_init(&shared->walk);
     for (uint32_t turn = 0;; turn++) {
-        struct mok_fused_backward_tile *tile = &shared->back[turn % MOK_FUSED_TURNS];
+        int valid = mok_fused_prepare_unit(args, shared, works, &known, &shared->back[turn % MOK_FUSED_TURNS]);
         uint64_t since = mok_fused_trace_now(&args->pass.trace);
         mok_fused_wait_queue(&args->pass, &shared->tile_empty, (turn + 1) & 1);
         mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
-        struct mok_fused_unit unit;
-        unit.task.kind = MOK_TASK_NONE;
-        if (works) {
-            unit = mok_fused_backward_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->pass.state->next_unit, 1));
-        }
-        since = mok_fused_trace_now(&args->pass.trace);
-        int valid = unit.task.kind != MOK_TASK_NONE && mok_fused_wait_unit(&args->pass, &shared->walk, &unit, &known);
-        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, mok_fused_input_kind(unit.task.kind), unit.task.row_tile, since);
-        tile->gemm.valid = valid;
-#pragma unroll 1
-        for (int32_t cta = mok_tile_fused::CLUSTER - 1; cta >= 0; cta--) {
-            if (valid) {
-                mok_fused_fill_tile(args, &shared->walk, &unit, cta, tile);
-            }
-            mok_fused_post_backward(shared, tile, (uint32_t)cta);
+        for (uint32_t cta = 0; cta < mok_tile_fused::CLUSTER; cta++) {
+            mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_full, cta));
         }
         if (!valid) {
             break;

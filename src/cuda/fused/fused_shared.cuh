@@ -130,9 +130,11 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS];
     uint64_t panel_empty[MOK_FUSED_MULTIPLY_WARPS];
     struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS];
-    char *slot[MOK_TILE_ROWS]; /* of the rows of the tile that is being pushed; NULL = padding */
-    struct mok_fused_tile tile;                           /* of a forward pass */
-    struct mok_fused_backward_tile back[MOK_FUSED_TURNS]; /* of a backward pass, by turns */
+    union {
+        char *slot[MOK_TILE_ROWS];                            /* forward: of the rows of the tile that is being pushed; NULL = padding */
+        struct mok_fused_backward_tile back[MOK_FUSED_TURNS]; /* backward: tiles by turns */
+    };
+    struct mok_fused_tile tile; /* of a forward pass */
     uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
     struct mok_fused_walk walk;
     struct mok_fused_lanes lanes;
@@ -175,7 +177,8 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
             mok_hw_mbarrier_init(&shared->empty[s], MOK_FUSED_MULTIPLY_WARPS * span);
         }
         mok_hw_mbarrier_init(&shared->tile_full, 1);
-        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + 2) * span);
+        /* A backward pass has no pusher. */
+        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + (args->walk.backward ? 1 : 2)) * span);
         for (int lane = 0; lane < 32; lane++) {
             mok_hw_mbarrier_init(&shared->landed[0][lane], 1);
             mok_hw_mbarrier_init(&shared->landed[1][lane], 1);
