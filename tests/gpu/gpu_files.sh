@@ -1,41 +1,57 @@
 #!/bin/sh
-# Layers from files on the GPUs, through the tool: the golden layers of tests/golden and the trained layer of data/, staged on 1, 2 and 4 ranks, fused
-# on 2. Several at a time, because each mostly waits for CUDA to start. Usage: gpu_files.sh MOK [WORK_DIR]
+# Layers from files on the GPUs, through the tool's own code: the golden layers of tests/golden and the trained layer of data/, on 1, 2 and 4 ranks, staged
+# and fused. Usage: gpu_files.sh GPU_FILES [WORK_DIR]
 set -u
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
-mok=$1
+program=$1
 work=${2:-$(mktemp -d)}
 mkdir -p "$work"
-at_once=8
+rm -f "$work"/*.table "$work"/*.code
 
-# One line "layer tokens top_k ranks path" a run; the trained layer has no tokens here.
+# One line "name layer tokens top_k options" a run; the trained layer has no tokens here.
 jobs() {
-    for how in "1 staged" "2 staged" "4 staged" "2 fused"; do
-        sed -n "s|^\([a-z][^ ]*\) \([^ ]*\) \(.*\)|$source_dir/tests/golden/\1/\2.safetensors \3 $how|p" "$source_dir/tests/golden/layers.txt"
-        echo "$source_dir/data/qwen3moe-code/layer.safetensors - - $how"
+    for ranks in 1 2 4; do
+        for path in staged fused; do
+            options="--backend cuda --ranks $ranks --path $path"
+            sed -n "s|^\([a-z][^ ]*\) \([^ ]*\) \(.*\)|\1_\2_${ranks}_$path $source_dir/tests/golden/\1/\2.safetensors \3 $options|p" \
+                "$source_dir/tests/golden/layers.txt"
+            echo "trained_${ranks}_$path $source_dir/data/qwen3moe-code/layer.safetensors - - $options"
+        done
     done
 }
 
-# shellcheck disable=SC2016 # the inner shell's words
-jobs | xargs -P $at_once -L 1 sh -c '
-source_dir=$0 mok=$1 work=$2 layer=$3 tokens=$4 top_k=$5 ranks=$6 path=$7
-name=$(basename "$(dirname "$layer")")_$(basename "$layer" .safetensors)_${ranks}_$path
-set -- --backend cuda --ranks "$ranks" --path "$path"
-if [ "$tokens" = - ]; then
-    timeout -k 5 60 "$mok" run --weights "$layer" --layer model.layers.2.mlp --input "$(dirname "$layer")/io.safetensors" "$@" > "$work/$name.log" 2>&1
-else
-    timeout -k 5 60 sh "$source_dir/tests/golden/golden_layer.sh" "$mok" "$layer" "$tokens" "$top_k" "$@" > "$work/$name.log" 2>&1
-fi
-code=$?
-line="$ranks ranks, $path: ${layer#"$source_dir"/}"
-if [ $code -eq 0 ]; then
-    echo "ok     $line"
-else
-    echo "FAILED $line: exit code $code; $(tail -n 3 "$work/$name.log" | tr "\n" " ")"
-fi' "$source_dir" "$mok" "$work" > "$work/results"
+# All in one process, then table by table.
+jobs | while read -r name layer tokens top_k options; do
+    prefix=
+    [ "$tokens" = - ] && prefix="--layer model.layers.2.mlp"
+    echo "$name --weights $layer --input $(dirname "$layer")/io.safetensors $prefix $options"
+done | "$program" "$work"
+
+# Stands for mok: what it printed and how it ended.
+cat > "$work/replay" <<'END'
+cat "$MOK_TABLE.table"
+exit "$(cat "$MOK_TABLE.code")"
+END
+chmod +x "$work/replay"
+jobs | while read -r name layer tokens top_k options; do
+    export MOK_TABLE="$work/$name"
+    if [ ! -e "$MOK_TABLE.code" ]; then
+        echo "FAILED $name: did not run"
+    elif [ "$tokens" = - ]; then
+        if sh "$work/replay" > "$work/said" && tail -n 1 "$work/said" | grep -q '^result: ok$'; then
+            echo "ok     $name"
+        else
+            echo "FAILED $name: $(tail -n 2 "$work/said" | tr '\n' ' ')"
+        fi
+    elif sh "$source_dir/tests/golden/golden_layer.sh" "$work/replay" "$layer" "$tokens" "$top_k" > "$work/said" 2>&1; then
+        echo "ok     $name"
+    else
+        echo "FAILED $name: $(tail -n 3 "$work/said" | tr '\n' ' ')"
+    fi
+done > "$work/results"
 
 cat "$work/results"
 passed=$(grep -c '^ok' "$work/results")
-failed=$(($(jobs | wc -l) - passed)) # one that said nothing failed, too
+failed=$(grep -c '^FAILED' "$work/results")
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -15,7 +15,7 @@
 #ifdef MOK_HAVE_NCCL
 #include <nccl.h>
 
-enum { MAX_RANKS = 8, LIMIT_MS = 4000, OUTPUT_ROOM = 16 << 20 };
+enum { MAX_RANKS = 8, LIMIT_MS = 4000, PEER_LIMIT_MS = 10000 /* also for meeting, with CUDA starting in all processes */, OUTPUT_ROOM = 16 << 20 };
 
 enum scenario { PLAIN, APART, SAME_GPU, KILLED, STOPPED };
 
@@ -37,7 +37,7 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     mok_status status = gpu_layer_config(rank, num_ranks, NULL, &config);
     config.peer = MOK_PEER_NCCL;
     config.nccl_id = &board->id;
-    config.peer_timeout_ms = scenario == KILLED || scenario == STOPPED ? LIMIT_MS : 60000;
+    config.peer_timeout_ms = scenario == KILLED || scenario == STOPPED ? PEER_LIMIT_MS : 60000;
     config.device = scenario == SAME_GPU ? 0 : config.device;
     config.local_timeout_ms = LIMIT_MS;
     status = status == MOK_OK ? gpu_layer_open(layer, &config) : status;
@@ -196,6 +196,7 @@ static void look_at_same_gpu(const struct board *board)
 static void look_at_lost_peer(const struct board *board, const char *name)
 {
     int ok = board->status[0] == MOK_ERR_TIMEOUT || board->status[0] == MOK_ERR_DEVICE; /* the driver may notice a dead process first */
+    ok = ok && board->is_running[0] && board->is_running[1]; /* it was lost in the middle of its work */
     gpu_check(ok, "nccl, a peer is %s: the other got %s (%s) and left with %s", name, mok_status_name(board->status[0]), board->message[0],
               mok_status_name(board->left[0]));
 }

@@ -23,7 +23,7 @@ enum {
     GRAPH_BATCHES = 8,  /* captured */
     GRAPH_REPLAYS = 50,
     LIMIT_MS = 8000,
-    SHORTER = 8,        /* the numbers are divided by it where ranks share a GPU, unless --long */
+    SHORTER = 2,        /* the numbers are divided by it where ranks share a GPU, unless --long */
     LONGEST_NS = 200000 /* of a delay on the device */
 };
 

@@ -135,9 +135,9 @@ run gpu_stress 150 "$bin/gpu_stress" $long
 run gpu_beside 90 "$bin/gpu_beside"
 run gpu_nccl 90 "$bin/gpu_nccl"
 run gpu_life 60 "$bin/gpu_life"
-if [ -x "$build_dir/cli/mok" ]; then
-    run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$build_dir/cli/mok" "$build_dir/files"
+if [ -x "$bin/gpu_files" ]; then
+    run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
 else
-    skip tool "the command-line tool, with it the golden layers: no cJSON on this machine"
+    skip gpu_files "the command-line tool's code, with it the golden layers: no cJSON on this machine"
 fi
 finish
