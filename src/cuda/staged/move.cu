@@ -166,16 +166,35 @@ MOK_DEVICE void move_rows(const struct mok_cuda_move_args *args, struct move_sha
     mok_hw_bulk_wait_0();
 }
 
+/* Router weights of `num` rows of a tile. All loads first: each takes as long as the rows that are on their way before it. */
+MOK_DEVICE void pull_weights(const struct mok_cuda_move_args *args, int32_t tile_row, int32_t num)
+{
+    int32_t lane = (int32_t)threadIdx.x % WARP;
+    uint32_t w[MOK_TILE_ROWS / WARP];
+#pragma unroll
+    for (int i = 0; i < MOK_TILE_ROWS / WARP; i++) {
+        w[i] = 0;
+        if (lane + i * WARP < num) {
+            struct mok_route route = args->routes[args->first_row + tile_row + lane + i * WARP];
+            w[i] = mok_hw_load_relaxed_sys((const uint32_t *)(args->watch.base[route.rank] + args->word_off) + route.slot);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MOK_TILE_ROWS / WARP; i++) {
+        if (lane + i * WARP < num) {
+            args->local_w[tile_row + lane + i * WARP] = __uint_as_float(w[i]);
+        }
+    }
+}
+
 /* PULL, one row tile: router weights, and zeros up to the next multiple of MOK_CHUNK_ROWS. The last warp. */
 MOK_DEVICE void pull_words(const struct mok_cuda_move_args *args, int32_t tile_row)
 {
     int32_t lane = (int32_t)threadIdx.x % WARP, tile = (args->first_row + tile_row) / MOK_TILE_ROWS;
     int32_t expert = args->tile_expert[tile], first = args->expert_first[expert], rows = args->expert_rows[expert];
     int32_t end = mok_min64(MOK_TILE_ROWS, first + rows - args->first_row - tile_row);
-    for (int32_t r = lane; args->local_w != NULL && r < end; r += WARP) {
-        struct mok_route route = args->routes[args->first_row + tile_row + r];
-        const uint32_t *w = (const uint32_t *)(args->watch.base[route.rank] + args->word_off) + route.slot;
-        args->local_w[tile_row + r] = __uint_as_float(mok_hw_load_relaxed_sys(w));
+    if (args->local_w != NULL) {
+        pull_weights(args, tile_row, end);
     }
     int32_t zero_end = mok_min64(MOK_TILE_ROWS, first + mok_round_up(rows, MOK_CHUNK_ROWS) - args->first_row - tile_row);
     uint4 *zeros = (uint4 *)(args->local + (int64_t)(tile_row + end) * args->row_bytes);
