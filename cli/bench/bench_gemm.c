@@ -28,8 +28,18 @@ enum groups { GROUPS_EVEN, GROUPS_ZIPF, NUM_GROUPS };
 static const char *const groups_names[NUM_GROUPS] = {"even", "zipf"};
 
 /* The GEMMs of routed experts; the shared expert's are the same kernels with one group. */
-static const enum mok_bench_gemm gemms[] = {MOK_BENCH_GATE_UP,       MOK_BENCH_DOWN,          MOK_BENCH_DGRAD_DOWN,
-                                            MOK_BENCH_DGRAD_GATE_UP, MOK_BENCH_WGRAD_GATE_UP, MOK_BENCH_WGRAD_DOWN};
+struct gemm {
+    const char *name;
+    enum mok_bench_gemm gemm;
+    int keeps; /* gate+up stores g and u, for backward */
+};
+
+static const struct gemm gemms[] = {
+    {"gate+up", MOK_BENCH_GATE_UP, 0},           {"gate+up, kept", MOK_BENCH_GATE_UP, 1},
+    {"down", MOK_BENCH_DOWN, 0},                 {"dgrad down", MOK_BENCH_DGRAD_DOWN, 0},
+    {"dgrad gate+up", MOK_BENCH_DGRAD_GATE_UP, 0}, {"wgrad gate+up", MOK_BENCH_WGRAD_GATE_UP, 0},
+    {"wgrad down", MOK_BENCH_WGRAD_DOWN, 0},
+};
 enum { NUM_GEMMS = sizeof gemms / sizeof gemms[0] };
 
 static const char *const all_shapes[] = {"kimi-k2-slice", "deepseek-v4-pro-slice", "glm-5.2-slice", "qwen3.5-slice",
@@ -279,7 +289,7 @@ static mok_status launch_wgrad(const struct bench *bench, enum mok_bench_gemm ge
     return mok_cuda_wgrad_launch(&args, bench->stream);
 }
 
-static mok_status launch_forward(const struct bench *bench, enum mok_bench_gemm gemm)
+static mok_status launch_forward(const struct bench *bench, const struct gemm *gemm)
 {
     int32_t hidden = (int32_t)bench->sizes.hidden, inter = (int32_t)bench->sizes.inter;
     const struct mok_gate_up_args gate_up = {.rows = bench->rows,
@@ -290,16 +300,16 @@ static mok_status launch_forward(const struct bench *bench, enum mok_bench_gemm 
                                              .gate = matrices(bench, bench->weights.gate, hidden),
                                              .up = matrices(bench, bench->weights.up, hidden),
                                              .h = bench->h,
-                                             .g = bench->g,
-                                             .u = bench->u,
-                                             .keep_rows = bench->rows.buffer_rows};
+                                             .g = gemm->keeps ? bench->g : NULL,
+                                             .u = gemm->keeps ? bench->u : NULL,
+                                             .keep_rows = gemm->keeps ? bench->rows.buffer_rows : 0};
     const struct mok_down_args down = {.rows = bench->rows,
                                        .hidden = hidden,
                                        .inter = inter,
                                        .h = bench->h,
                                        .down = matrices(bench, bench->weights.down, inter),
                                        .y = bench->y};
-    return gemm == MOK_BENCH_GATE_UP ? mok_cuda_gate_up_launch(&gate_up, bench->stream) : mok_cuda_down_launch(&down, bench->stream);
+    return gemm->gemm == MOK_BENCH_GATE_UP ? mok_cuda_gate_up_launch(&gate_up, bench->stream) : mok_cuda_down_launch(&down, bench->stream);
 }
 
 static mok_status launch_dgrad(const struct bench *bench, enum mok_bench_gemm gemm)
@@ -329,14 +339,14 @@ static mok_status launch_dgrad(const struct bench *bench, enum mok_bench_gemm ge
     return gemm == MOK_BENCH_DGRAD_DOWN ? mok_cuda_dgrad_down_launch(&down, bench->stream) : mok_cuda_dgrad_gate_up_launch(&gate_up, bench->stream);
 }
 
-static mok_status launch(const struct bench *bench, enum mok_bench_gemm gemm)
+static mok_status launch(const struct bench *bench, const struct gemm *gemm)
 {
-    switch (gemm) {
+    switch (gemm->gemm) {
     case MOK_BENCH_GATE_UP:
     case MOK_BENCH_DOWN: return launch_forward(bench, gemm);
     case MOK_BENCH_DGRAD_DOWN:
-    case MOK_BENCH_DGRAD_GATE_UP: return launch_dgrad(bench, gemm);
-    default: return launch_wgrad(bench, gemm);
+    case MOK_BENCH_DGRAD_GATE_UP: return launch_dgrad(bench, gemm->gemm);
+    default: return launch_wgrad(bench, gemm->gemm);
     }
 }
 
@@ -355,9 +365,9 @@ static mok_status time_between(const struct bench *bench, int64_t from, double *
     return MOK_OK;
 }
 
-static mok_status time_gemm(struct bench *bench, enum mok_bench_gemm gemm, struct timing *timing)
+static mok_status time_gemm(struct bench *bench, const struct gemm *gemm, struct timing *timing)
 {
-    const struct mok_bench_product product = mok_bench_gemm_product(&bench->sizes, gemm);
+    const struct mok_bench_product product = mok_bench_gemm_product(&bench->sizes, gemm->gemm);
     int64_t num_repeats = bench->settings->num_repeats;
     for (int64_t run = -bench->settings->num_warmups; run < num_repeats; run++) {
         MOK_TRY(run == 0 ? mark(bench, 0) : MOK_OK);
@@ -377,23 +387,23 @@ static mok_status time_gemm(struct bench *bench, enum mok_bench_gemm gemm, struc
 
 /* ---- report ------------------------------------------------------------------------------------------------------------- */
 
-static void report(const struct bench *bench, enum groups groups, enum mok_bench_gemm gemm, const struct timing *timing, cJSON *list)
+static void report(const struct bench *bench, enum groups groups, const struct gemm *gemm, const struct timing *timing, cJSON *list)
 {
     int64_t num = bench->settings->num_repeats;
     struct mok_bench_spread ms = mok_bench_spread_of(timing->ms, num), dense = mok_bench_spread_of(timing->dense_ms, num);
     struct mok_bench_spread share = mok_bench_spread_of(timing->share, num);
-    double matrices_num = gemm == MOK_BENCH_GATE_UP || gemm == MOK_BENCH_DGRAD_GATE_UP || gemm == MOK_BENCH_WGRAD_GATE_UP ? 2.0 : 1.0;
-    double operations = 2.0 * (double)bench->sizes.rows * (double)bench->sizes.hidden * (double)bench->sizes.inter * matrices_num;
+    int is_two = gemm->gemm == MOK_BENCH_GATE_UP || gemm->gemm == MOK_BENCH_DGRAD_GATE_UP || gemm->gemm == MOK_BENCH_WGRAD_GATE_UP;
+    double operations = (is_two ? 4.0 : 2.0) * (double)bench->sizes.rows * (double)bench->sizes.hidden * (double)bench->sizes.inter;
     const char *name = bench->settings->shape_name == NULL ? "unnamed" : bench->settings->shape_name;
     if (mok_bench_prints_text(bench->settings)) {
-        printf("%-22s %-5s %-14s %9.4f %9.4f %9.4f %7.1f %9.4f %7.3f\n", name, groups_names[groups], mok_bench_gemm_name(gemm), ms.least,
+        printf("%-22s %-5s %-14s %9.4f %9.4f %9.4f %7.1f %9.4f %7.3f\n", name, groups_names[groups], gemm->name, ms.least,
                ms.median, ms.most, operations / ms.median * 1e-9, dense.median, share.median);
         (void)fflush(stdout);
     }
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "shape", name);
     cJSON_AddStringToObject(json, "groups", groups_names[groups]);
-    cJSON_AddStringToObject(json, "gemm", mok_bench_gemm_name(gemm));
+    cJSON_AddStringToObject(json, "gemm", gemm->name);
     cJSON_AddNumberToObject(json, "experts", (double)bench->sizes.experts);
     cJSON_AddNumberToObject(json, "rows", (double)bench->sizes.rows);
     cJSON_AddNumberToObject(json, "hidden", (double)bench->sizes.hidden);
@@ -410,8 +420,8 @@ static mok_status measure(struct bench *bench, struct timing *timing, cJSON *lis
     for (int groups = 0; groups < NUM_GROUPS; groups++) {
         MOK_TRY(make_groups(bench, (enum groups)groups));
         for (int idx = 0; idx < NUM_GEMMS; idx++) {
-            MOK_TRY(time_gemm(bench, gemms[idx], timing));
-            report(bench, (enum groups)groups, gemms[idx], timing, list);
+            MOK_TRY(time_gemm(bench, &gemms[idx], timing));
+            report(bench, (enum groups)groups, &gemms[idx], timing, list);
         }
     }
     return MOK_OK;
@@ -442,7 +452,7 @@ static mok_status run_shape(const struct mok_bench_settings *given, const char *
 
 static void print_head(const struct mok_bench_machine *machine)
 {
-    printf("one GPU, driver %s, power limit %.0f W; bf16, gradients fp32, added; g and u kept\n"
+    printf("one GPU, driver %s, power limit %.0f W; bf16, gradients fp32, added\n"
            "even = groups within 20%% of the mean, zipf = 1/rank\n\n",
            machine->driver, machine->power_limit_watts);
     printf("%-22s %-5s %-14s %9s %9s %9s %7s %9s %7s\n", "shape", "rows", "GEMM", "ms least", "median", "most", "TF/s", "dense ms", "share");

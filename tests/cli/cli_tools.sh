@@ -49,7 +49,7 @@ if [ "$got" -eq 77 ]; then
     check "bench gemm says what is missing" grep -q -e '^mok bench: .*\(no GPU\|no CUDA\|libcublas\)' gemm_err
 else
     check "bench gemm" [ "$got" -eq 0 ]
-    check "bench gemm has a line a GEMM and kind of groups" [ "$(grep -c -e '^tiny-real ' gemm)" = 12 ]
+    check "bench gemm has a line a GEMM and kind of groups" [ "$(grep -c -e '^tiny-real ' gemm)" = 14 ]
 fi
 
 # shellcheck disable=SC2086
