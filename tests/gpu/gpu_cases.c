@@ -3,7 +3,7 @@
  *
  *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--again N] [NAME]
  *
- * NAME: only cases whose name contains it; MS: both limits of every group, default 8000; --fused: all cases on the fused path; --external: on regions
+ * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path; --external: on regions
  * that this program owns, whose slots are checked, too; N: each case that passed is run on N more groups, with the same bits and without the oracles,
  * to find what happens seldom
  */
@@ -37,7 +37,8 @@ static void print_failure(const struct mok_case_result *result)
     }
 }
 
-enum { AGAIN_STEPS = 3, LIMIT_MS = 8000 /* of a wait: a case that hangs fails before the program's own limit is over */ };
+/* Limits of waits: a case that hangs fails before the program's own limit is over. Ranks also wait for each other while CUDA starts. */
+enum { LIMIT_MS = 8000, PEER_LIMIT_MS = 20000, AGAIN_STEPS = 3 };
 
 /* The case on num_groups groups one after another, a few steps each: every step has the bits of the first. */
 static void run_again(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_groups)
@@ -99,7 +100,7 @@ static void run_case(const struct mok_ref_case *recipe, const struct mok_case_wh
 int main(int argc, char **argv)
 {
     struct mok_case_where where = {
-        .backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = LIMIT_MS, .local_timeout_ms = LIMIT_MS, .poison = poison};
+        .backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = PEER_LIMIT_MS, .local_timeout_ms = LIMIT_MS, .poison = poison};
     const char *name = NULL;
     int with_slow = 0, num_again = 0;
     for (int i = 1; i < argc; i++) {

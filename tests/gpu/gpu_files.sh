@@ -15,8 +15,10 @@ jobs() {
             options="--backend cuda --ranks $ranks --path $path"
             sed -n "s|^\([a-z][^ ]*\) \([^ ]*\) \(.*\)|\1_\2_${ranks}_$path $source_dir/tests/golden/\1/\2.safetensors \3 $options|p" \
                 "$source_dir/tests/golden/layers.txt"
-            echo "trained_${ranks}_$path $source_dir/data/qwen3moe-code/layer.safetensors - - $options"
         done
+    done
+    for how in "1 staged" "2 fused" "4 staged"; do # its oracle takes longer
+        echo "trained_${how% *}_${how#* } $source_dir/data/qwen3moe-code/layer.safetensors - - --backend cuda --ranks ${how% *} --path ${how#* }"
     done
 }
 

@@ -11,11 +11,19 @@
 #include <unistd.h>
 
 #include "gpu_layer.h"
+#include "gpu_slow.h"
 
 #ifdef MOK_HAVE_NCCL
 #include <nccl.h>
 
-enum { MAX_RANKS = 8, LIMIT_MS = 4000, PEER_LIMIT_MS = 10000 /* also for meeting, with CUDA starting in all processes */, OUTPUT_ROOM = 16 << 20 };
+enum {
+    MAX_RANKS = 8,
+    LIMIT_MS = 4000,
+    PEER_LIMIT_MS = 4000, /* where a peer is lost; NCCL's meeting is in it, the start of CUDA is not */
+    START_S = 40,         /* for the start of CUDA in all processes */
+    ALARM_S = 70,         /* then a process ends, whatever it does */
+    OUTPUT_ROOM = 16 << 20
+};
 
 enum scenario { PLAIN, APART, SAME_GPU, KILLED, STOPPED };
 
@@ -23,7 +31,8 @@ enum scenario { PLAIN, APART, SAME_GPU, KILLED, STOPPED };
 struct board {
     ncclUniqueId id;
     volatile int32_t id_is_ready;
-    volatile int32_t is_running[MAX_RANKS]; /* the rank has finished its first pass */
+    volatile int32_t has_started[MAX_RANKS]; /* CUDA is there */
+    volatile int32_t is_running[MAX_RANKS];  /* the rank has finished its first pass */
     mok_status status[MAX_RANKS];
     mok_status left[MAX_RANKS];
     char message[MAX_RANKS][512];
@@ -49,7 +58,7 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     board->bytes[rank] = layer->outputs_bytes;
     status = gpu_layer_enqueue(layer);
     status = status == MOK_OK ? gpu_layer_outputs(layer, board->outputs[rank]) : status;
-    board->is_running[rank] = 1;
+    board->is_running[rank] = status == MOK_OK;
     if ((scenario == KILLED || scenario == STOPPED) && status == MOK_OK) {
         if (rank == 1) {
             raise(scenario == KILLED ? SIGKILL : SIGSTOP);
@@ -79,15 +88,32 @@ static void see_one_gpu(int32_t rank)
     (void)setenv("CUDA_VISIBLE_DEVICES", one, 1);
 }
 
+/* The slow part of starting CUDA, and then all ranks at once. */
+static void start_together(struct board *board, int32_t rank, int32_t num_ranks, int32_t device)
+{
+    int32_t num_started = 0;
+    (void)cudaSetDevice(device);
+    (void)gpu_load_kernels();
+    board->has_started[rank] = 1;
+    for (int turn = 0; turn < START_S * 1000 && num_started < num_ranks; turn++) {
+        num_started = 0;
+        for (int32_t r = 0; r < num_ranks; r++) {
+            num_started += board->has_started[r];
+        }
+        usleep(1000);
+    }
+}
+
 /* One rank, in a process of its own that has not used CUDA before. */
 static void child(struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario)
 {
     struct gpu_layer layer;
     memset(&layer, 0, sizeof layer);
+    alarm(ALARM_S);
     if (scenario == APART) {
         see_one_gpu(rank);
     }
-    (void)gpu_count();
+    start_together(board, rank, num_ranks, scenario == SAME_GPU ? 0 : rank % gpu_count());
     if (rank == 0) {
         ncclGetUniqueId(&board->id);
         board->id_is_ready = 1;
@@ -101,37 +127,28 @@ static void child(struct board *board, int32_t rank, int32_t num_ranks, enum sce
     _exit(0);
 }
 
-/* A group of processes. */
-struct crew {
-    struct board *board;
-    pid_t pids[MAX_RANKS];
-    int32_t num_ranks;
-    enum scenario scenario;
-};
-
-static struct crew start_processes(int32_t num_ranks, enum scenario scenario)
+static struct board *run_processes(int32_t num_ranks, enum scenario scenario)
 {
-    struct crew crew = {.num_ranks = num_ranks, .scenario = scenario};
-    crew.board = mmap(NULL, sizeof *crew.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[MAX_RANKS] = {0};
     for (int32_t r = 0; r < num_ranks; r++) {
-        crew.pids[r] = fork();
-        if (crew.pids[r] == 0) {
-            child(crew.board, r, num_ranks, scenario);
+        board->status[r] = MOK_ERR_INTERNAL; /* until it has said something else */
+        strcpy(board->message[r], "the process ended without a word");
+    }
+    for (int32_t r = 0; r < num_ranks; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            child(board, r, num_ranks, scenario);
         }
     }
-    return crew;
-}
-
-static struct board *await_processes(const struct crew *crew)
-{
-    waitpid(crew->pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
-    for (int32_t r = crew->num_ranks - 1; r > 0; r--) {
-        if (crew->scenario == STOPPED && r == 1) {
-            kill(crew->pids[r], SIGKILL);
+    waitpid(pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
+    for (int32_t r = num_ranks - 1; r > 0; r--) {
+        if (scenario == STOPPED && r == 1) {
+            kill(pids[r], SIGKILL);
         }
-        waitpid(crew->pids[r], NULL, 0);
+        waitpid(pids[r], NULL, 0);
     }
-    return crew->board;
+    return board;
 }
 
 /* ---- the same by threads ---------------------------------------------------------------------------------------------------- */
@@ -219,14 +236,11 @@ int main(void)
         return gpu_finish();
     }
     int32_t num_ranks = count < MAX_RANKS ? count : MAX_RANKS;
-    /* In two waves, because starting CUDA and waiting for limits take most of the time. */
-    struct crew plain = start_processes(num_ranks, PLAIN), one_each = start_processes(num_ranks, APART), twice = start_processes(2, SAME_GPU);
-    struct board *board = await_processes(&plain), *apart = await_processes(&one_each);
-    look_at_same_gpu(await_processes(&twice));
+    struct board *board = run_processes(num_ranks, PLAIN), *apart = run_processes(num_ranks, APART);
+    look_at_same_gpu(run_processes(2, SAME_GPU));
     if (count > 1) {
-        struct crew killed = start_processes(2, KILLED), stopped = start_processes(2, STOPPED);
-        look_at_lost_peer(await_processes(&killed), "killed");
-        look_at_lost_peer(await_processes(&stopped), "stopped");
+        look_at_lost_peer(run_processes(2, KILLED), "killed");
+        look_at_lost_peer(run_processes(2, STOPPED), "stopped");
     } else {
         gpu_skip("nccl: more than one rank, killed and stopped peers: one GPU");
     }

@@ -6,8 +6,9 @@
 # Needs cmake, ninja, gcc and nvcc. What else is there is used: OpenBLAS, cJSON (MOK_CJSON_ROOT), MPI, NCCL (MOK_NCCL_ROOT, or Python's package),
 # compute-sanitizer.
 #
-# Groups of programs run side by side, because each of them mostly keeps a CPU core busy or waits for deadlines; then one by one those
-# that look at the whole GPU. Ranks are spread over all GPUs; where there are several, a group runs on one of them alone, so that ranks share it.
+# One program after another, because a program that spins on a GPU makes the start of CUDA in another take many times as long. Only those that mostly
+# keep a CPU core busy run beside each other: the oracles of the case table, and the sanitizers. Ranks are spread over all GPUs; CUDA_VISIBLE_DEVICES=0
+# lets them share one.
 # Each program leaves its log and its counts in the build directory.
 set -u
 long=
@@ -105,35 +106,34 @@ sanitize() {
     done
 }
 
-# Of several GPUs the last alone, which the process sees as device 0; then all of them in another order.
-on_one_gpu() {
+# All GPUs in another order: device 0 of the process is the last one.
+reordered() {
     all=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
     last=${all##*,}
     if [ "$last" != "$all" ]; then
-        run gpu_cases_one_gpu 120 env "CUDA_VISIBLE_DEVICES=$last" "$bin/gpu_cases"
-        run gpu_equal_one_gpu 90 env "CUDA_VISIBLE_DEVICES=$last" "$bin/gpu_equal"
-        run gpu_equal_fused_one_gpu 90 env "CUDA_VISIBLE_DEVICES=$last" "$bin/gpu_equal" --fused
         run gpu_cases_reordered 60 env "CUDA_VISIBLE_DEVICES=$last,${all%,*}" "$bin/gpu_cases" unequal-sources
     fi
 }
 
 (run gpu_cases 150 "$bin/gpu_cases" --slow) > "$build_dir/group_1.log" 2>&1 &
-(run gpu_faults 90 "$bin/gpu_faults"; sanitize) > "$build_dir/group_2.log" 2>&1 &
-on_one_gpu > "$build_dir/group_3.log" 2>&1 &
+sanitize > "$build_dir/group_2.log" 2>&1 &
 wait
-cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log"
+(run gpu_cases_fused 120 "$bin/gpu_cases" --fused) > "$build_dir/group_3.log" 2>&1 &
+(run gpu_cases_external 120 "$bin/gpu_cases" --external) > "$build_dir/group_4.log" 2>&1 &
+wait
+cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log" "$build_dir/group_4.log"
 
+run gpu_faults 90 "$bin/gpu_faults"
+reordered
 run gpu_schedule 60 "$bin/gpu_schedule"
 run gpu_equal 90 "$bin/gpu_equal"
-run gpu_cases_fused 90 "$bin/gpu_cases" --fused
-run gpu_cases_external 90 "$bin/gpu_cases" --external
 run gpu_equal_fused 90 "$bin/gpu_equal" --fused
 run gpu_graph_fused 90 env MOK_PATH=fused "$bin/gpu_graph"
 run gpu_graph 90 "$bin/gpu_graph"
 # shellcheck disable=SC2086 # may be nothing
 run gpu_stress 150 "$bin/gpu_stress" $long
-run gpu_beside 90 "$bin/gpu_beside"
-run gpu_nccl 90 "$bin/gpu_nccl"
+run gpu_beside 120 "$bin/gpu_beside"
+run gpu_nccl 150 "$bin/gpu_nccl"
 run gpu_life 60 "$bin/gpu_life"
 if [ -x "$bin/gpu_files" ]; then
     run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
