@@ -29,6 +29,7 @@ enum mok_cuda_kernel_id {
 
 enum {
     MOK_CUDA_ONE_BLOCK = 1024, /* threads of kernels that are one block, at most */
+    MOK_CUDA_ROUTE_THREADS = 256, /* of a block of ROUTES */
     MOK_CUDA_MAX_SHARED = 200 * 1024,
     MOK_CUDA_MAX_EXPERTS = MOK_CUDA_MAX_SHARED / 4 / 3 - 8 /* three histograms, and the tables of ROUTES, fit in shared memory */
 };

@@ -160,8 +160,9 @@ static mok_status find_own_rows(struct mok_pass_schedule *schedule, mok_stream s
         .num_local = group->setup.num_local,
         .num_tokens = (int32_t)schedule->num_tokens,
     };
-    /* About as many routes as this rank sends: the rows of other ranks here, its own elsewhere. No more blocks than SMs: they wait. */
-    int32_t blocks = (int32_t)mok_min64(group->move_ctas, mok_cuda_blocks_for(group, dims->max_tokens * dims->top_k));
+    /* About as many routes as this rank sends: the rows of other ranks here, its own elsewhere. No more blocks than this rank's SMs: they wait. */
+    int64_t wanted = mok_ceil_div(dims->max_tokens * dims->top_k, MOK_CUDA_ROUTE_THREADS), most = mok_max64(group->move_ctas, group->gemm_ctas);
+    int32_t blocks = (int32_t)mok_max64(1, mok_min64(wanted, most));
     return mok_cuda_launch(MOK_CUDA_ROUTES, blocks, 0, mok_cuda_routes_shared_bytes(dims->num_ranks, group->setup.num_local), &args, stream);
 }
 

@@ -20,7 +20,7 @@
 #include "cuda/schedule/scan.cuh"
 
 enum {
-    ROUTE_THREADS = 256,
+    ROUTE_THREADS = MOK_CUDA_ROUTE_THREADS,
     WARP = 32,
     AHEAD = 4 /* routes that a thread has under way */
 };
