@@ -151,25 +151,30 @@ MOK_DEVICE struct mok_dgrad_rows mok_cuda_open_dgrad_rows(const float *w, const 
     return rows;
 }
 
-/* All chunks of the tile and its sums of dw. Returns the stage of the last chunk, which is not released yet. */
+/* All chunks of the tile and its sums of dw. Returns the stage of the last chunk, which is not released yet. The chunks are turns of a loop, and dh is
+ * used from the front, what is behind moves up: four chunks one behind the other have 90 KB of code, and waited for it a sixth of their time. */
 template <typename TILE>
-MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, float *acc,
                                          const struct mok_gemm_tile *tile)
 {
     int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS;
     int32_t first = warp_row + threadIdx.x % 32 / 4; /* this thread's first row in the tile */
     struct mok_dgrad_rows rows = mok_cuda_open_dgrad_rows(args->w + tile->row, tile, first);
     uint32_t behind = worker->stage.idx;
-#pragma unroll
+#pragma unroll 1
     for (int chunk = 0; chunk < MOK_DGRAD_DOWN_CHUNKS; chunk++) {
         mok_cuda_await_stage<TILE>(worker);
-        mok_cuda_derive_chunk(args, &worker->shared->stage[worker->stage.idx], acc + 32 * chunk, &rows, tile->row + warp_row,
+        mok_cuda_derive_chunk(args, &worker->shared->stage[worker->stage.idx], acc, &rows, tile->row + warp_row,
                               tile->col + chunk * MOK_PANEL_COLS);
         if (chunk > 0) {
             mok_cuda_release_chunk<TILE>(worker, behind, 0);
         }
         behind = worker->stage.idx;
         mok_cuda_advance<TILE>(&worker->stage);
+#pragma unroll
+        for (int i = 0; i + 32 < 128; i++) {
+            acc[i] = acc[i + 32];
+        }
     }
     mok_cuda_store_dw(args, tile, first, &rows);
     return behind;
@@ -177,7 +182,7 @@ MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args
 
 /* Finishes the tile and takes the next; returns 0 at the end of the tiles. */
 template <typename TILE>
-MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, const float *acc,
+MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, float *acc,
                                           const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
 {
     uint32_t behind = mok_cuda_derive_tile<TILE>(args, worker, acc, tile);
