@@ -29,7 +29,7 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
         }
         break;
     case MOK_FUSED_SCOUT_WARP:
-        if (threadIdx.x % 32 == 0 && mok_hw_cluster_cta() == 0) {
+        if (mok_hw_cluster_cta() == 0) {
             mok_fused_scout(args, shared, is_alive && !(is_mover && args->apart));
         }
         break;
