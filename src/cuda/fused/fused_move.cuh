@@ -11,8 +11,8 @@
  *   FREE      takes the worker's next item, load -> landed[lane] (bytes of the item)
  *   LOADING   landed -> store, commit -> STORING
  *   STORING   at the next look: wait_group.read (the place is read, not yet written elsewhere) -> FREE
- *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; behind the last step a
- *             fence at system scope
+ *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free, once the first loads of
+ *             the next step are under way; behind the last step a fence at system scope
  * Workers take turns of a few rows, in the order of the rows. A turn of a push begins when its row tile's y is there; until then the lanes
  * go on with what they have.
  *
@@ -258,8 +258,32 @@ MOK_DEVICE int mok_fused_has_time(const struct mok_fused_args *args, uint64_t *s
     return 1;
 }
 
-/* This worker's part of shared->job: all that is loaded is stored and has landed when it returns, unless the pipe is dead. */
-MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
+/* A step whose stores are all on their way, and that is still to be announced. */
+struct mok_fused_landing {
+    int32_t counter; /* word to count up; -1 = none */
+    int32_t kind;    /* of the trace */
+    int32_t minibatch;
+    uint64_t since;
+};
+
+/* All stores of this warp have landed, also those before `landing`; which is announced. */
+MOK_DEVICE void mok_fused_land(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_landing *landing)
+{
+    mok_hw_bulk_commit();
+    mok_hw_bulk_wait_0();
+    mok_hw_fence_async();
+    __syncwarp();
+    if (landing->counter >= 0 && mok_fused_lane() == 0) {
+        mok_fused_announce(args, landing->counter);
+        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, landing->kind, landing->minibatch, landing->since);
+    }
+    landing->counter = -1;
+}
+
+/* This worker's part of shared->job: all that is loaded is stored when it returns, but it may not have landed. The step before lands once
+ * the first loads of this one are under way. */
+MOK_DEVICE void mok_fused_carry_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker,
+                                    struct mok_fused_landing *before)
 {
     const struct mok_fused_job *job = &shared->job;
     struct mok_fused_trip trip = mok_fused_begin_trip(&shared->walk.tiles, job, pipe->cut, worker);
@@ -272,6 +296,9 @@ MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_sh
                 pipe->alive = mok_fused_look_ahead(args, &shared->walk.tiles, job, &shared->lanes, busy == 0, &trip);
             }
             mok_fused_take_items(args, shared, pipe, job, &trip);
+            if (before->counter >= 0) {
+                mok_fused_land(args, shared, before);
+            }
         } else if (busy == 0) {
             break;
         }
@@ -283,10 +310,17 @@ MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_sh
             break;
         }
     }
-    mok_hw_bulk_commit();
-    mok_hw_bulk_wait_0();
-    mok_hw_fence_async();
-    __syncwarp();
+    if (before->counter >= 0) { /* this worker had no part in the job */
+        mok_fused_land(args, shared, before);
+    }
+}
+
+/* The same, with nothing before and all of it landed behind, unless the pipe is dead. */
+MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
+{
+    struct mok_fused_landing landing = {-1, 0, 0, 0};
+    mok_fused_carry_job(args, shared, pipe, worker, &landing);
+    mok_fused_land(args, shared, &landing);
 }
 
 /* Rows of a step. */
@@ -322,14 +356,31 @@ MOK_DEVICE int mok_fused_wait_place(const struct mok_fused_args *args, const str
     return alive;
 }
 
-/* One warp. */
+/* Whether the next step may begin at once; a push looks at its tiles one by one. */
+MOK_DEVICE int mok_fused_is_place_free(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step)
+{
+    if (step->kind == MOK_STEP_PULL && mok_walk_pull_num_waits(walk, step->minibatch) > 0) {
+        struct mok_wait wait = mok_walk_pull_wait(walk, step->minibatch);
+        return __all_sync(0xffffffffu, (int)(mok_hw_load_acquire_gpu(args->counters + mok_fused_counter_word(args, &wait)) >= wait.target));
+    }
+    return step->kind == MOK_STEP_PULL;
+}
+
+/* One warp. A step is announced when the first loads of the next are under way, or at once when that one would have to wait. */
 MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shared *shared, int32_t worker)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     struct mok_fused_pipe pipe = mok_fused_open_pipe(args, shared, args->apart || args->primes);
+    struct mok_fused_landing landing = {-1, 0, 0, 0};
     mok_hw_fence_async(); /* what peers wrote before the ENTRY barrier, for the copy engine */
     for (int32_t idx = 0; pipe.alive; idx++) {
         struct mok_step step = mok_walk_step(walk, idx);
+        if (landing.counter >= 0 && (step.kind == MOK_STEP_NONE || idx == 1 || !mok_fused_is_place_free(args, walk, &step))) {
+            mok_fused_land(args, shared, &landing);
+        }
+        if (idx == 1 && args->primes) {
+            pipe = mok_fused_open_pipe(args, shared, 0);
+        }
         if (step.kind == MOK_STEP_NONE) {
             break;
         }
@@ -339,20 +390,18 @@ MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shar
         }
         __syncwarp();
         uint64_t since = mok_fused_trace_now(&args->trace);
-        mok_fused_do_job(args, shared, &pipe, worker);
-        if (pipe.alive && threadIdx.x % MOK_FUSED_WARP == 0) {
-            struct mok_wait signal = mok_walk_step_signal(&step);
-            mok_fused_announce(args, mok_fused_counter_word(args, &signal));
-            mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH, step.minibatch,
-                                since);
-        }
-        if (idx == 0 && args->primes) {
-            int alive = pipe.alive;
-            pipe = mok_fused_open_pipe(args, shared, 0);
-            pipe.alive = alive;
-        }
+        mok_fused_carry_job(args, shared, &pipe, worker, &landing);
+        struct mok_wait signal = mok_walk_step_signal(&step);
+        landing.counter = mok_fused_counter_word(args, &signal);
+        landing.kind = step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH;
+        landing.minibatch = step.minibatch;
+        landing.since = since;
     }
-    if (threadIdx.x % MOK_FUSED_WARP == 0) {
+    if (!pipe.alive) { /* what is not whole is not announced */
+        landing.counter = -1;
+        mok_fused_land(args, shared, &landing);
+    }
+    if (mok_fused_lane() == 0) {
         mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_MOVE);
     }
     mok_hw_fence_sys(); /* the EXIT barrier announces the pushed rows */
