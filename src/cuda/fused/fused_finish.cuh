@@ -20,6 +20,7 @@
 
 enum {
     MOK_FUSED_DOWN_ANNOUNCED = 11,   /* piece */
+    MOK_FUSED_MOST_LOOKS = 1 << 26, /* of a wait for the own CTA's pusher, each suspended for a while: more is a bug */
     MOK_FUSED_GATE_UP_ANNOUNCED = 23 /* step of the next tile, behind the last piece */
 };
 
@@ -63,6 +64,25 @@ MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8
     }
 }
 
+/* The same with a loop that stays one: this code stands in every piece. */
+MOK_DEVICE void mok_fused_send_rolled(const struct mok_gemm_out *out, const uint8_t *panel, int32_t row, int32_t rows, int32_t col)
+{
+    mok_cuda_publish_panel();
+    if (rows < MOK_GEMM_WARP_ROWS) {
+#pragma unroll 1
+        for (int32_t first = 0; first < rows; first += 4) {
+            int32_t r = first + (int32_t)threadIdx.x % 32 / 8, chunk = (int32_t)threadIdx.x % 8;
+            if (r < rows && col + chunk * 8 < out->cols) {
+                *(uint4 *)((uint16_t *)out->base + (int64_t)(row + r) * out->cols + col + chunk * 8) =
+                    *(const uint4 *)(panel + r * 128 + ((chunk ^ (r % 8)) << 4));
+            }
+        }
+    } else if (threadIdx.x % 32 == 0) {
+        mok_hw_tma_store_2d(&out->map, panel, col, row);
+        mok_hw_bulk_commit();
+    }
+}
+
 /* The written panel goes to the pusher. */
 MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, int32_t rows, int32_t col)
 {
@@ -78,12 +98,17 @@ MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, int32_t rows, int
 }
 
 /* Whoever read the warp's buffer last is through: a store, or the pusher. */
-MOK_DEVICE void mok_fused_wait_panel(const struct mok_fused_args *args, mok_fused_shared *shared)
+MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared)
 {
     uint32_t warp = mok_cuda_warp();
     if (threadIdx.x % 32 == 0) {
         MOK_HW_BULK_WAIT_READ(0);
-        mok_cuda_wait_barrier(&shared->panel_empty[warp], (shared->sent[warp].num & 1) ^ 1, args->wait_limit_ns);
+        uint32_t looks = 0, parity = (shared->sent[warp].num & 1) ^ 1; /* no clock: it would be code in every piece */
+        while (!mok_hw_mbarrier_try_wait_cta(&shared->panel_empty[warp], parity)) {
+            if (++looks == MOK_FUSED_MOST_LOOKS) {
+                mok_hw_raise_device_error();
+            }
+        }
     }
     __syncwarp();
 }
@@ -98,7 +123,7 @@ MOK_DEVICE void mok_fused_finish_quarters(const struct mok_fused_args *args, mok
         return;
     }
     if (first == 0) {
-        mok_fused_wait_panel(args, shared);
+        mok_fused_wait_panel(shared);
     }
 #pragma unroll
     for (int quarter = first; quarter < first + count; quarter++) {
@@ -108,7 +133,7 @@ MOK_DEVICE void mok_fused_finish_quarters(const struct mok_fused_args *args, mok
         if (pushes) {
             mok_fused_give_panel(shared, rows, col);
         } else {
-            mok_fused_send_panel(out, panel, row, rows, col);
+            mok_fused_send_rolled(out, panel, row, rows, col);
         }
     }
 }
@@ -128,11 +153,7 @@ MOK_DEVICE void mok_fused_finish_h(const struct mok_fused_args *args, mok_fused_
                                    int panel, int eighth)
 {
     uint32_t *packed = pending->words + MOK_PANEL_WORDS * panel, *g = packed + 2 * eighth, *u = g + 2 * MOK_PANEL_WORDS;
-    if (args->activation.clamps) {
-        mok_fused_activate_words(&args->activation, 1, g, u);
-    } else {
-        mok_fused_activate_words(&args->activation, 0, g, u);
-    }
+    mok_fused_activate_words(&args->activation, 1, g, u); /* without a limit it is infinite: the same bits, half the code */
     if (eighth % 2 == 1) {
         mok_fused_finish_quarters(args, shared, 0, &args->gemm[pending->gemm].out[0], packed, eighth / 2, 1, pending->row, pending->rows,
                                   pending->col + panel * MOK_PANEL_COLS);
@@ -145,10 +166,12 @@ MOK_DEVICE void mok_fused_announce_tile(const struct mok_fused_args *args, mok_f
     if (pending->counter < 0) {
         return;
     }
-    if (threadIdx.x % 32 == 0) {
-        mok_hw_bulk_wait_0();
+    if (!mok_fused_pushes(args, pending->gemm)) {
+        if (threadIdx.x % 32 == 0) {
+            mok_hw_bulk_wait_0();
+        }
+        mok_hw_fence_async();
     }
-    mok_hw_fence_async();
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
         uint32_t before = mok_hw_count_acq_rel_cta(&shared->finished[pending->turn], MOK_FUSED_MULTIPLY_WARPS - 1);
@@ -182,17 +205,6 @@ MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fu
         mok_fused_finish_quarters(args, shared, 0, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row,
                                   pending->rows, pending->col + piece % 2 * MOK_PANEL_COLS);
     }
-}
-
-/* All of it at once. */
-MOK_DEVICE void mok_fused_flush(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pending *pending)
-{
-#pragma unroll
-    for (int piece = 0; piece < mok_tile_fused::DEFERRED; piece++) {
-        mok_fused_finish_piece(args, shared, pending, piece);
-    }
-    pending->rows = 0;
-    mok_fused_announce_tile(args, shared, pending);
 }
 
 #endif

@@ -13,7 +13,7 @@
 #define MOK_FUSED_PUSHES 1
 #endif
 #ifndef MOK_FUSED_INTERLEAVES
-#define MOK_FUSED_INTERLEAVES 1
+#define MOK_FUSED_INTERLEAVES 0
 #endif
 
 enum {

@@ -8,12 +8,14 @@
 
 typedef struct mok_worker<struct mok_tile_fused> mok_fused_worker;
 
-/* The steps of a tile; the pending one is finished beside. */
+/* The steps of a tile; the pending one is finished beside. num_steps 0: nothing to multiply, it is finished alone. */
 MOK_DEVICE void mok_fused_run_steps(const struct mok_fused_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
                                     struct mok_fused_pending *pending)
 {
     uint32_t behind = worker->stage.idx;
-    mok_cuda_issue_step<mok_tile_fused>(worker, acc, 1);
+    if (num_steps > 0) {
+        mok_cuda_issue_step<mok_tile_fused>(worker, acc, 1);
+    }
 #pragma unroll
     for (int piece = 0; piece < mok_tile_fused::DEFERRED; piece++) {
         if (piece > 0 && piece < num_steps) {
@@ -33,28 +35,18 @@ MOK_DEVICE void mok_fused_run_steps(const struct mok_fused_args *args, mok_fused
     }
     mok_hw_wgmma_wait_0();
     mok_hw_wgmma_hold(acc);
-    mok_cuda_release_stage<mok_tile_fused>(worker, behind);
+    if (num_steps > 0) {
+        mok_cuda_release_stage<mok_tile_fused>(worker, behind);
+    }
+    pending->rows = 0;
     mok_fused_announce_tile(args, worker->shared, pending);
 }
 
-/*
- * The next tile. The pending one is finished first when the next is not there yet (it may wait for it), or has no steps for this warpgroup
- * to finish it beside.
- */
-MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused_worker *worker, struct mok_fused_pending *pending,
-                                    struct mok_fused_tile *tile_out)
+/* Takes the tile in the queue, which is there, or is waited for. */
+MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused_worker *worker, struct mok_fused_tile *tile_out)
 {
     mok_fused_shared *shared = worker->shared;
-    uint32_t parity = worker->queue.parity;
-    if (args->trace.events != NULL && threadIdx.x == 0) {
-        mok_fused_trace_end_task(&args->trace, &shared->lanes);
-    }
-    int is_there = mok_hw_mbarrier_try_wait_acquire_cluster(&shared->tile_full, parity);
-    int has_steps = is_there && shared->tile.valid && shared->tile.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS;
-    if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
-        mok_fused_flush(args, shared, pending);
-    }
-    mok_fused_wait_queue(args, &shared->tile_full, parity);
+    mok_fused_wait_queue(args, &shared->tile_full, worker->queue.parity);
     if (args->trace.events != NULL && threadIdx.x == 0) {
         mok_fused_trace_begin_task(&args->trace, &shared->lanes, &shared->tile);
     }
@@ -70,6 +62,19 @@ MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused
     tile_out->gemm = __shfl_sync(0xffffffffu, tile_out->gemm, 0);
 }
 
+/* Whether the next tile is there and has steps for this warpgroup: then the pending one is finished beside them. */
+MOK_DEVICE int mok_fused_has_steps(mok_fused_worker *worker)
+{
+    const mok_fused_shared *shared = worker->shared;
+    int has_steps = mok_hw_mbarrier_try_wait_acquire_cluster(&worker->shared->tile_full, worker->queue.parity) && shared->tile.valid &&
+                    shared->tile.rows > (int32_t)worker->warpgroup * MOK_GEMM_GROUP_ROWS;
+    return __shfl_sync(0xffffffffu, has_steps, 0);
+}
+
+/*
+ * The pending tile is finished alone when the next one is not there yet (it may wait for it), or has no steps for this warpgroup: a turn of
+ * the loop without steps, so that the code of finishing stands here once. It is most of the kernel's code.
+ */
 MOK_DEVICE void mok_fused_multiply(const struct mok_fused_args *args, mok_fused_shared *shared, uint32_t warpgroup)
 {
     mok_fused_worker worker;
@@ -84,17 +89,27 @@ MOK_DEVICE void mok_fused_multiply(const struct mok_fused_args *args, mok_fused_
     pending.counter = -1;
     pending.turn = 0;
     for (;;) {
-        mok_fused_take_tile(args, &worker, &pending, &tile);
-        if (!tile.valid) {
-            break;
+        int32_t num_steps = 0;
+        if (args->trace.events != NULL && threadIdx.x == 0) {
+            mok_fused_trace_end_task(&args->trace, &shared->lanes);
         }
-        int32_t num_steps = args->gemm[tile.gemm].num_steps;
-        if (tile.rows > (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS) {
-            float acc[128];
-            mok_fused_run_steps(args, &worker, acc, num_steps, &pending);
+        if (mok_fused_has_steps(&worker)) {
+            mok_fused_take_tile(args, &worker, &tile);
+            num_steps = args->gemm[tile.gemm].num_steps;
+        }
+        float acc[128];
+        mok_fused_run_steps(args, &worker, acc, num_steps, &pending);
+        if (num_steps > 0) {
             mok_fused_set_pending(&pending, acc, &tile);
-        } else {
-            mok_cuda_skip_steps<mok_tile_fused>(&worker, num_steps);
+            continue;
+        }
+        mok_fused_wait_queue(args, &shared->tile_full, worker.queue.parity);
+        if (!mok_fused_has_steps(&worker)) {
+            mok_fused_take_tile(args, &worker, &tile);
+            if (!tile.valid) {
+                break;
+            }
+            mok_cuda_skip_steps<mok_tile_fused>(&worker, args->gemm[tile.gemm].num_steps);
             mok_fused_set_pending(&pending, NULL, &tile);
         }
     }
