@@ -423,7 +423,8 @@ MOK_HD struct mok_wait mok_wait_on(int32_t counter, int32_t index, int64_t targe
     return wait;
 }
 
-/* PLACE_FREE target: the pushes of all communication workers (or, forward, every down task that pushes its rows itself), and (backward) every weight-gradient task that reads rows of the minibatch. */
+/* PLACE_FREE target: the pushes of all communication workers (or, forward, every down task that pushes its rows itself), and (backward)
+ * every weight-gradient task that reads rows of the minibatch. */
 MOK_HD int64_t mok_walk_place_target(const struct mok_walk *walk, int32_t minibatch)
 {
     int64_t target = walk->num_comm;

@@ -286,8 +286,8 @@ void sim_plan_print(const struct sim_plan *plan)
            plan->row_group);
     printf("  saved %d, schedules %d, shared_recompute %d, bf16 gradients %d, split by %s\n", plan->num_saved, plan->num_schedules,
            plan->shared_recompute, plan->bf16_grads, plan->split_by_tile ? "row tile" : "row");
-    printf("  communication workers take tasks: %d, down tasks push: %d, interleaves: %d, epochs from %u\n", plan->comm_takes_tasks, plan->pushes_rows,
-           plan->interleaves, plan->first_epoch);
+    printf("  communication workers take tasks: %d, down tasks push: %d, interleaves: %d, epochs from %u\n", plan->comm_takes_tasks,
+           plan->pushes_rows, plan->interleaves, plan->first_epoch);
     for (int32_t r = 0; r < dims->num_ranks; r++) {
         printf("  rank %d: %d communication, %d computation workers\n", r, plan->num_comm[r], plan->num_compute[r]);
         for (int i = 0; i < 2; i++) {

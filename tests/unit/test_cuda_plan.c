@@ -112,6 +112,52 @@ static void test_automatic_ring(void **state)
     assert_true(mok_cuda_plan_layout(&setup).ring_bytes < (int64_t)20 << 30);
 }
 
+static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64_t places, int64_t look_ahead)
+{
+    mok_group_config config;
+    struct mok_pass_setup setup;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.path = MOK_PATH_FUSED;
+    config.num_ranks = 2;
+    config.compute_workers = config.comm_workers = 132;
+    config.shape = shape;
+    config.minibatch_rows = minibatch_rows;
+    config.ring_minibatches = (int32_t)places;
+    config.look_ahead = (int32_t)look_ahead;
+    config.num_saved = 1;
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+    assert_int_equal(setup.path, MOK_PATH_FUSED);
+    return setup.ring_forward;
+}
+
+/* What the fused forward pass takes by itself, and that it takes what is given. */
+static void test_fused_ring(void **state)
+{
+    static const struct {
+        mok_shape shape;
+        int64_t minibatch_rows;
+    } known[] = {
+        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192}, 5632},
+        {{8, 2, 4096, 14336, 0, MOK_FORMAT_BF16, 8192}, 2304},
+        {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192}, 2304},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        struct mok_ring ring = fused_ring(known[i].shape, 0, 0, 0);
+        assert_int_equal(ring.minibatch_rows, known[i].minibatch_rows);
+        assert_int_equal(ring.num_places, 4);
+        assert_int_equal(ring.look_ahead, 1);
+    }
+    struct mok_ring given = fused_ring(known[0].shape, 1024, 8, 3);
+    assert_int_equal(given.minibatch_rows, 1024);
+    assert_int_equal(given.num_places, 8);
+    assert_int_equal(given.look_ahead, 3);
+    struct mok_ring few = fused_ring((mok_shape){2, 1, 256, 128, 0, MOK_FORMAT_BF16, 10}, 0, 0, 0); /* one minibatch */
+    assert_int_equal(few.num_places, 1);
+    assert_int_equal(few.look_ahead, 0);
+}
+
 static void test_refusals(void **state)
 {
     mok_group_config config;
@@ -196,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
+        cmocka_unit_test(test_fused_ring),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
         cmocka_unit_test(test_argument_structs),
         cmocka_unit_test(test_no_gpu),

@@ -114,9 +114,8 @@ MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared)
 }
 
 /* Quarters first .. first+count-1 of a packed panel, into the warp's one buffer; the last one sends it. */
-MOK_DEVICE void mok_fused_finish_quarters(const struct mok_fused_args *args, mok_fused_shared *shared, int pushes,
-                                          const struct mok_gemm_out *out, const uint32_t *packed, int first, int count, int32_t row,
-                                          int32_t rows, int32_t col)
+MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, int pushes, const struct mok_gemm_out *out, const uint32_t *packed,
+                                          int first, int count, int32_t row, int32_t rows, int32_t col)
 {
     uint8_t *panel = shared->panel[mok_cuda_warp()];
     if (col >= out->cols) {
@@ -155,7 +154,7 @@ MOK_DEVICE void mok_fused_finish_h(const struct mok_fused_args *args, mok_fused_
     uint32_t *packed = pending->words + MOK_PANEL_WORDS * panel, *g = packed + 2 * eighth, *u = g + 2 * MOK_PANEL_WORDS;
     mok_fused_activate_words(&args->activation, 1, g, u); /* without a limit it is infinite: the same bits, half the code */
     if (eighth % 2 == 1) {
-        mok_fused_finish_quarters(args, shared, 0, &args->gemm[pending->gemm].out[0], packed, eighth / 2, 1, pending->row, pending->rows,
+        mok_fused_finish_quarters(shared, 0, &args->gemm[pending->gemm].out[0], packed, eighth / 2, 1, pending->row, pending->rows,
                                   pending->col + panel * MOK_PANEL_COLS);
     }
 }
@@ -196,13 +195,13 @@ MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fu
     const struct mok_gemm_out *out = args->gemm[pending->gemm].out;
     if (is_down) {
         if (piece < 8) {
-            mok_fused_finish_quarters(args, shared, mok_fused_pushes(args, pending->gemm), out, pending->words + piece / 2 * MOK_PANEL_WORDS, piece % 2 * 2, 2, pending->row,
-                                      pending->rows, pending->col + piece / 2 * MOK_PANEL_COLS);
+            mok_fused_finish_quarters(shared, mok_fused_pushes(args, pending->gemm), out, pending->words + piece / 2 * MOK_PANEL_WORDS,
+                                      piece % 2 * 2, 2, pending->row, pending->rows, pending->col + piece / 2 * MOK_PANEL_COLS);
         }
     } else if (piece >= 4) {
         mok_fused_finish_h(args, shared, pending, (piece - 4) / 8, (piece - 4) % 8);
     } else if (pending->keep_row >= 0) {
-        mok_fused_finish_quarters(args, shared, 0, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row,
+        mok_fused_finish_quarters(shared, 0, &out[1 + piece / 2], pending->words + piece * MOK_PANEL_WORDS, 0, 4, pending->keep_row,
                                   pending->rows, pending->col + piece % 2 * MOK_PANEL_COLS);
     }
 }

@@ -17,9 +17,8 @@
 #endif
 
 enum {
-    STEP = 64,       /* along the contraction */
-    HALF_TILE = 128, /* columns of B that one box holds */
-    PLACES = 4       /* of an automatic ring */
+    STEP = 64,      /* along the contraction */
+    HALF_TILE = 128 /* columns of B that one box holds */
 };
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------------------ */
@@ -30,19 +29,6 @@ int64_t mok_cuda_fused_counter_bytes(const struct mok_pass_setup *setup)
     struct mok_limits backward = mok_plan_limits(&setup->dims, &setup->ring_backward);
     int64_t words = mok_max64(mok_plan_counter_base(&forward, MOK_NUM_COUNTERS), mok_plan_counter_base(&backward, MOK_NUM_COUNTERS));
     return setup->path == MOK_PATH_FUSED ? (MOK_FUSED_STATE_WORDS + words) * 4 : 0;
-}
-
-void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, struct mok_ring *ring)
-{
-    int64_t most = mok_plan_max_rows_any(&setup->dims);
-    if (config->minibatch_rows == 0) {
-        /* A whole number of units for a cluster of two. */
-        int64_t rows = mok_round_up(mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, 0), 2 * MOK_TILE_ROWS);
-        ring->minibatch_rows = mok_min64(rows, most);
-    }
-    int64_t needed = mok_ceil_div(most, ring->minibatch_rows);
-    ring->num_places = (int32_t)mok_min64(config->ring_minibatches > 0 ? config->ring_minibatches : PLACES, needed);
-    ring->look_ahead = (int32_t)mok_min64(config->look_ahead > 0 ? config->look_ahead : 1, ring->num_places - 1);
 }
 
 mok_status mok_cuda_fused_prepare(void)
