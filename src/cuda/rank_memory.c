@@ -131,11 +131,15 @@ static int64_t affordable_rows(const struct mok_dims *dims, int has_backward, ui
     return (int64_t)(limit / ((uint64_t)one.ring_bytes / ALIGN));
 }
 
-/* Staged: one lap over all rows that there can be, where memory allows. */
+/* One lap over all rows that there can be, where memory allows; the fused forward pass has its own choice. */
 static void choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, int backward, uint64_t limit, struct mok_ring *ring)
 {
     int64_t most = mok_plan_max_rows_any(&setup->dims);
-    int64_t rows = config->minibatch_rows > 0 ? config->minibatch_rows : mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, backward);
+    int64_t rows = config->minibatch_rows;
+    if (rows == 0) {
+        rows = backward && setup->path == MOK_PATH_FUSED ? mok_cuda_fused_backward_rows(setup)
+                                                         : mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, backward);
+    }
     ring->minibatch_rows = mok_min64(rows, most);
     int64_t needed = mok_ceil_div(most, ring->minibatch_rows);
     int64_t affordable = mok_max64(affordable_rows(&setup->dims, setup->num_saved > 0, limit) / ring->minibatch_rows, 1);

@@ -13,6 +13,10 @@ int64_t mok_cuda_fused_counter_bytes(const struct mok_pass_setup *setup);
 /* A ring and minibatch for the forward pass of the fused path, where config leaves them open. ring: as chosen for the staged path. */
 void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, struct mok_ring *ring);
 
+/* Minibatch of the backward pass, where config leaves it open. Its ring is as chosen for the staged path: one lap where memory allows, so
+ * that pulls wait for nothing. */
+int64_t mok_cuda_fused_backward_rows(const struct mok_pass_setup *setup);
+
 /* Load a kernel on the current device. Not while capturing. */
 MOK_MUST_USE mok_status mok_cuda_fused_prepare(void);
 MOK_MUST_USE mok_status mok_cuda_fused_prepare_backward(void);

@@ -8,6 +8,11 @@
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
+/* 0 for measurements: weight gradients at the end of a lap (fused/fused_backward_walk.h). */
+#ifndef MOK_FUSED_SPREADS
+#define MOK_FUSED_SPREADS 1
+#endif
+
 enum {
     STEP = 64,       /* along the contraction */
     HALF_TILE = 128, /* columns of B that one box holds in a recompute */
@@ -19,6 +24,12 @@ mok_status mok_cuda_fused_prepare_backward(void)
 {
     const struct mok_gemm_kernel kernel = mok_cuda_fused_backward_kernel();
     return mok_cuda_fused_load(&kernel, "fused_backward", mok_cuda_fused_backward_args_bytes(), sizeof(struct mok_fused_backward_args));
+}
+
+/* Half of what fills all CTAs twice: products wait for the first pull, and with a ring of one lap nothing else asks for large minibatches. */
+int64_t mok_cuda_fused_backward_rows(const struct mok_pass_setup *setup)
+{
+    return mok_round_up(mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, 1) / 2, 2 * MOK_TILE_ROWS);
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------------------------------- */
@@ -229,6 +240,7 @@ mok_status mok_cuda_fused_backward(const struct mok_staged *pass)
         .dy_off = region->rows,
         .w_off = region->w,
         .slot_dw_off = region->slot_dw,
+        .spreads = MOK_FUSED_SPREADS,
     };
     MOK_TRY(fill_routed(pass, &args));
     MOK_TRY(fill_shared(pass, &args));

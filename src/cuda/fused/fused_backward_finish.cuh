@@ -8,8 +8,13 @@
  *                    (gemm/gemm_wgrad.cuh). Where the next tile is a weight gradient, too, its starting values take the registers of each
  *                    panel as it leaves, so that the stages they stand in are free for its first steps before the last panel is stored
  *
- * A tile is announced during the next one, a few steps after its last store: it has landed by then. When the queue is empty at the end of a
- * tile nothing may be held back, for the next tile may wait for this one.
+ * A tile is announced by a warp of its own (warp 11), because a release at the scope of the GPU takes a microsecond that multiplying warps do
+ * not have. They say that their stores have landed many steps into the next tile, when they need not wait for it any more; and at once when
+ * the queue is empty at the end of a tile, for the next tile may wait for this one.
+ *
+ *   a warp's stores landed -> arrive stored[turn] (8 warps) -> warp 11: fence.proxy.async, release at the GPU -> arrive told
+ *   told: warp 0 waits for it with tile n - 1 before it says that tile n is stored, and, while it holds tile n, before it takes tile n + 1;
+ *         so a tile's place is written anew only when it has been announced, and no phase of the barrier passes unseen
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_FINISH_CUH
 #define MOK_CUDA_FUSED_BACKWARD_FINISH_CUH
@@ -23,15 +28,15 @@
 enum {
     MOK_FUSED_HELD_PANELS = MOK_GEMM_COLS / MOK_PANEL_COLS - 1,
     MOK_FUSED_BACKWARD_DEFERRED = 2 * MOK_FUSED_HELD_PANELS, /* pieces */
-    MOK_FUSED_BACKWARD_ANNOUNCED = 11 /* step of the next tile */
+    MOK_FUSED_BACKWARD_LANDED = 20 /* step of the next tile at which stores have landed */
 };
 
 /* A warp's part of the tile that waits to be stored and announced. What else there is to know stands in the tile. */
 struct mok_fused_held {
     uint32_t words[MOK_FUSED_HELD_PANELS * MOK_PANEL_WORDS]; /* of panels 1, 2, 3 */
-    int32_t rows;     /* real rows of the warp's 16; 0 or less = nothing to store */
-    int32_t is_open;  /* 1: it waits to be announced */
-    uint32_t turn;    /* of the tile: its place in shared->finished and shared->back */
+    int32_t rows;    /* real rows of the warp's 16; 0 or less = nothing to store */
+    int32_t is_open; /* 1: it waits to be announced */
+    uint32_t turn;   /* of the tile: its place in shared->back */
 };
 
 /* The words get values, so that they hold no registers till then. */
@@ -44,14 +49,11 @@ MOK_DEVICE void mok_fused_forget_words(struct mok_fused_held *held)
 }
 
 /* The tile waits to be announced; of its sums nothing is left to be stored. */
-MOK_DEVICE void mok_fused_hold_tile(const struct mok_fused_args *args, struct mok_fused_held *held, const struct mok_fused_backward_tile *tile)
+MOK_DEVICE void mok_fused_hold_tile(struct mok_fused_held *held)
 {
     held->rows = 0;
-    held->is_open = tile->counter >= 0;
+    held->is_open = 1;
     held->turn = (held->turn + 1) % MOK_FUSED_TURNS;
-    if (!held->is_open && threadIdx.x == 0) {
-        mok_hw_add_relaxed_gpu(&args->state->progress, 1);
-    }
 }
 
 /* Quarters first .. first+count-1 of panel `panel` of the tile (rows: of the warp). */
@@ -80,6 +82,9 @@ MOK_DEVICE void mok_fused_store_quarters(const struct mok_fused_backward_args *a
     }
     if (first + count == 4) {
         mok_fused_send_panel(out, buffer, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows, col);
+        if (rows < MOK_GEMM_WARP_ROWS) {
+            mok_hw_fence_async(); /* ordinary stores, read by the copy engine */
+        }
     }
 }
 
@@ -109,28 +114,56 @@ MOK_DEVICE void mok_fused_finish_held(const struct mok_fused_backward_args *args
     }
 }
 
-/* All parts of the tile that this warp has are stored and landed: says so, once. */
-MOK_DEVICE void mok_fused_announce_held(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_held *held)
+/* Of warp 11's barriers: all warps have stored the tile of a turn; it has told. */
+MOK_DEVICE uint64_t *mok_fused_stored(mok_fused_shared *shared, uint32_t turn) { return &shared->panel_full[turn % MOK_FUSED_TURNS]; }
+MOK_DEVICE uint64_t *mok_fused_told(mok_fused_shared *shared) { return &shared->panel_empty[0]; }
+
+/* The tile before the held one has been announced. */
+MOK_DEVICE void mok_fused_await_told(mok_fused_shared *shared, const struct mok_fused_held *held, uint64_t limit_ns)
+{
+    if (threadIdx.x == 0 && held->is_open) {
+        mok_cuda_wait_barrier(mok_fused_told(shared), (held->turn + 1) & 1, limit_ns);
+    }
+}
+
+/* All parts of the tile that this warp has are stored: says so once they have landed. */
+MOK_DEVICE void mok_fused_announce_held(mok_fused_shared *shared, struct mok_fused_held *held, uint64_t limit_ns)
 {
     if (!held->is_open) {
         return;
     }
-    if (threadIdx.x % 32 == 0) {
-        mok_hw_bulk_wait_0();
-    }
-    mok_hw_fence_async();
+    mok_fused_await_told(shared, held, limit_ns);
     __syncwarp();
-    if (threadIdx.x % 32 == 0 &&
-        mok_hw_count_acq_rel_cta(&shared->finished[held->turn], MOK_FUSED_MULTIPLY_WARPS - 1) == MOK_FUSED_MULTIPLY_WARPS - 1) {
-        const struct mok_fused_backward_tile *tile = &shared->back[held->turn];
-        for (int32_t i = 0; i < tile->num_counters; i++) {
+    if (threadIdx.x % 32 == 0) {
+        if (shared->back[held->turn].counter >= 0) {
+            mok_hw_bulk_wait_0();
+        }
+        mok_hw_mbarrier_arrive_cta(mok_fused_stored(shared, held->turn));
+    }
+    held->is_open = 0;
+}
+
+/* One thread of warp 11. */
+MOK_DEVICE void mok_fused_announce_tiles(const struct mok_fused_args *args, mok_fused_shared *shared)
+{
+    for (uint32_t turn = 0;; turn++) {
+        const struct mok_fused_backward_tile *tile = &shared->back[turn % MOK_FUSED_TURNS];
+        mok_fused_wait_queue(args, mok_fused_stored(shared, turn), turn / MOK_FUSED_TURNS & 1);
+        if (!tile->gemm.valid) {
+            return;
+        }
+        mok_hw_fence_async();
+        for (int32_t i = 0; tile->counter >= 0 && i < tile->num_counters; i++) {
             mok_fused_announce(args, tile->counter + i);
         }
         if (tile->carry_counter >= 0) {
             mok_fused_announce(args, tile->carry_counter);
         }
+        if (tile->counter < 0) {
+            mok_hw_add_relaxed_gpu(&args->state->progress, 1);
+        }
+        mok_hw_mbarrier_arrive_cta(mok_fused_told(shared));
     }
-    held->is_open = 0;
 }
 
 /* All pieces at once. */

@@ -33,6 +33,11 @@ MOK_DEVICE void help(const struct mok_fused_backward_args *args, mok_fused_share
             mok_fused_backward_move(args, shared, (int32_t)blockIdx.x);
         }
         break;
+    case MOK_FUSED_PUSH_WARP:
+        if (threadIdx.x % 32 == 0) {
+            mok_fused_announce_tiles(&args->pass, shared);
+        }
+        break;
     default: break;
     }
 }

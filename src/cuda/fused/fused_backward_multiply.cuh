@@ -28,20 +28,21 @@ MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args,
     }
     for (int32_t step = max(PIECES, 1); step < num_steps; step++) {
         mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
-        if (step == MOK_FUSED_BACKWARD_ANNOUNCED) {
-            mok_fused_announce_held(&args->pass, worker->shared, held);
+        if (step == MOK_FUSED_BACKWARD_LANDED) {
+            mok_fused_announce_held(worker->shared, held, worker->limit_ns);
         }
         mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
     }
     mok_hw_wgmma_wait_0();
     mok_hw_wgmma_hold(acc);
     mok_cuda_release_stage<mok_tile_fused>(worker, behind);
-    mok_fused_announce_held(&args->pass, worker->shared, held);
+    mok_fused_announce_held(worker->shared, held, worker->limit_ns);
 }
 
 /* The tile in the queue is this warp's; it stands where it is, but the next may come into the queue. */
-MOK_DEVICE void mok_fused_leave_queue(mok_fused_worker *worker)
+MOK_DEVICE void mok_fused_leave_queue(mok_fused_worker *worker, const struct mok_fused_held *held)
 {
+    mok_fused_await_told(worker->shared, held, worker->limit_ns);
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
         mok_fused_release_tile(worker->shared);
@@ -76,13 +77,13 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const s
     }
     if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
         mok_fused_store_held(args, shared, held);
-        mok_fused_announce_held(&args->pass, shared, held);
+        mok_fused_announce_held(shared, held, worker->limit_ns);
     }
     mok_fused_wait_queue(&args->pass, &shared->tile_full, worker->queue.idx & 1);
     if (args->pass.trace.events != NULL && threadIdx.x == 0) {
         mok_fused_trace_begin_backward(&args->pass.trace, &shared->lanes, tile);
     }
-    mok_fused_leave_queue(worker);
+    mok_fused_leave_queue(worker, held);
     return tile;
 }
 
@@ -94,7 +95,7 @@ MOK_DEVICE void mok_fused_multiply_again(const struct mok_fused_backward_args *a
 {
     float acc[128];
     mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_K_MAJOR, MOK_FUSED_BACKWARD_DEFERRED>(args, worker, acc, mok_fused_uniform(mok_fused_num_stages(args, tile)), held);
-    mok_fused_hold_tile(&args->pass, held, tile);
+    mok_fused_hold_tile(held);
     mok_fused_hold_sums(args, worker->shared, held, acc, tile);
 }
 
@@ -106,7 +107,7 @@ MOK_DEVICE void mok_fused_multiply_dgrad(const struct mok_fused_backward_args *a
     int is_down = mok_fused_uniform(tile->kind == MOK_TASK_DGRAD_DOWN || tile->kind == MOK_TASK_SHARED_DGRAD_DOWN);
     int32_t num_steps = mok_fused_uniform(mok_fused_num_stages(args, tile)) - (is_down ? MOK_DGRAD_DOWN_CHUNKS : 0);
     mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_MN_MAJOR, MOK_FUSED_BACKWARD_DEFERRED>(args, worker, acc, num_steps, held);
-    mok_fused_hold_tile(&args->pass, held, tile);
+    mok_fused_hold_tile(held);
     if (is_down) {
         mok_fused_forget_words(held);
         uint32_t behind = mok_cuda_derive_tile<mok_tile_fused>(&args->dgrad_down[mok_fused_is_shared(tile->kind)], worker, acc, &tile->gemm);
@@ -117,7 +118,8 @@ MOK_DEVICE void mok_fused_multiply_dgrad(const struct mok_fused_backward_args *a
 }
 
 /* The next tile, if it is there already and is a weight gradient whose sums start from fp32 values; else NULL, and it is not taken. */
-MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_wgrad(const struct mok_fused_backward_args *args, mok_fused_worker *worker)
+MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_wgrad(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
+                                                                     const struct mok_fused_held *held)
 {
     mok_fused_shared *shared = worker->shared;
     const struct mok_fused_backward_tile *tile = &shared->back[worker->queue.idx];
@@ -132,7 +134,7 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_wgrad(const stru
         mok_fused_trace_end_task(&args->pass.trace, &shared->lanes);
         mok_fused_trace_begin_backward(&args->pass.trace, &shared->lanes, tile);
     }
-    mok_fused_leave_queue(worker);
+    mok_fused_leave_queue(worker, held);
     return tile;
 }
 
@@ -162,9 +164,9 @@ MOK_DEVICE void mok_fused_multiply_wgrad(const struct mok_fused_backward_args *a
         if (num_steps > 0) {
             mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR, 0>(args, worker, acc, num_steps, held);
         }
-        mok_fused_hold_tile(&args->pass, held, tile);
+        mok_fused_hold_tile(held);
         struct mok_fused_gradient gradient = mok_fused_open_gradient(mok_fused_wgrad_of(args, tile), &tile->gemm);
-        tile = mok_fused_uniform(gradient.bf16) ? NULL : mok_fused_take_wgrad(args, worker);
+        tile = mok_fused_uniform(gradient.bf16) ? NULL : mok_fused_take_wgrad(args, worker, held);
         if (tile == NULL) {
             mok_fused_forget_words(held);
             mok_fused_finish_wgrad(&gradient, worker->shared, acc);
@@ -193,7 +195,7 @@ MOK_DEVICE void mok_fused_backward_multiply(const struct mok_fused_backward_args
         }
         if (mok_fused_uniform(tile->gemm.rows) <= (int32_t)warpgroup * MOK_GEMM_GROUP_ROWS) {
             mok_cuda_skip_steps<mok_tile_fused>(&worker, mok_fused_uniform(mok_fused_num_stages(args, tile)));
-            mok_fused_hold_tile(&args->pass, &held, tile);
+            mok_fused_hold_tile(&held);
             continue;
         }
         switch (mok_fused_uniform(tile->kind)) {
@@ -205,6 +207,10 @@ MOK_DEVICE void mok_fused_backward_multiply(const struct mok_fused_backward_args
         case MOK_TASK_SHARED_DGRAD_GATE_UP: mok_fused_multiply_dgrad(args, &worker, tile, &held); break;
         default: mok_fused_multiply_wgrad(args, &worker, tile, &held);
         }
+    }
+    mok_fused_hold_tile(&held); /* the last, invalid tile ends warp 11's work */
+    if (threadIdx.x % 32 == 0) {
+        mok_hw_mbarrier_arrive_cta(mok_fused_stored(shared, held.turn));
     }
     mok_cuda_close_panels();
 }

@@ -191,19 +191,19 @@ MOK_DEVICE void mok_fused_copy_tile(const struct mok_fused_backward_tile *tile, 
 MOK_DEVICE int mok_fused_prepare_unit(const struct mok_fused_backward_args *args, mok_fused_shared *shared, int works,
                                       struct mok_fused_known *known, struct mok_fused_backward_tile *tile)
 {
-    struct mok_fused_unit unit;
+    struct mok_fused_unit *unit = &shared->unit;
     int valid = works;
     if (works) {
-        unit = mok_fused_backward_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->pass.state->next_unit, 1));
+        *unit = mok_fused_backward_unit_at(&shared->walk, mok_hw_take_relaxed_gpu(&args->pass.state->next_unit, 1));
         uint64_t since = mok_fused_trace_now(&args->pass.trace);
-        valid = unit.task.kind != MOK_TASK_NONE && mok_fused_wait_unit(&args->pass, &shared->walk, &unit, known);
-        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, mok_fused_input_kind(unit.task.kind), unit.task.row_tile, since);
+        valid = unit->task.kind != MOK_TASK_NONE && mok_fused_wait_unit(&args->pass, &shared->walk, unit, known);
+        mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, mok_fused_input_kind(unit->task.kind), unit->task.row_tile, since);
     }
     tile->gemm.valid = valid;
 #pragma unroll 1
     for (int32_t cta = mok_tile_fused::CLUSTER - 1; cta >= 0; cta--) {
         if (valid) {
-            mok_fused_fill_tile(args, &shared->walk, &unit, cta, tile);
+            mok_fused_fill_tile(args, &shared->walk, unit, cta, tile);
         }
         if (cta > 0) {
             mok_fused_copy_tile(tile, (uint32_t)cta);
@@ -222,6 +222,7 @@ MOK_DEVICE int mok_fused_prepare_unit(const struct mok_fused_backward_args *args
 MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *args, mok_fused_shared *shared, int works)
 {
     struct mok_fused_known known = {0, 0};
+    shared->walk.spreads = args->spreads;
     mok_fused_backward_walk_init(&shared->walk);
     for (uint32_t turn = 0;; turn++) {
         int valid = mok_fused_prepare_unit(args, shared, works, &known, &shared->back[turn % MOK_FUSED_TURNS]);

@@ -2,9 +2,13 @@
  * The walk of a backward pass in units of a cluster (see fused/fused_walk.h): `span` neighbouring row tiles of one column tile, or `span`
  * neighbouring tiles of a weight gradient along its rows, which share one operand. Host and device; the host tests run it.
  *
- * Blocks, in order: shared expert: recompute, D, E, weight gradients; per lap: recompute, D and E by the look-ahead, weight gradients expert
- * by expert; zeros. The tasks of a block are those of plan/walk.h, in another order; none of them waits for another of its unit. Gate and up
- * stand one below the other as one matrix, so that an odd number of tiles leaves a place empty once and not twice.
+ * Blocks, in order: shared expert: recompute, D, E, weight gradients; then lap by lap; zeros at the end. The tasks of a lap are those of
+ * plan/walk.h, in another order; none of them waits for another of its unit. Gate and up stand one below the other as one matrix, so that an
+ * odd number of tiles leaves a place empty once and not twice. Units are counted in 32 bits, as the kernel's counter does.
+ *
+ * A lap: recompute; D(0) .. D(d-1); then rounds, one a minibatch: round j has D(j+d), E(j) and, mixed with them in proportion, the weight
+ * gradients of the experts whose last row of the lap stands in minibatch j-1; those of the last minibatch come at the end. Weight gradients
+ * are bound by memory and use no link, D and E wait for the tensor cores: beside each other they take less time than one after the other.
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_WALK_H
 #define MOK_CUDA_FUSED_BACKWARD_WALK_H
@@ -34,6 +38,9 @@ MOK_HD void mok_fused_backward_walk_init(struct mok_fused_walk *walk)
     struct mok_walk *tiles = &walk->tiles, *units = &walk->units;
     walk->wgrad_units = mok_fused_count_wgrad_units(walk, tiles->dims.inter);
     walk->shared_wgrad_units = tiles->dims.shared_inter > 0 ? mok_fused_count_wgrad_units(walk, tiles->dims.shared_inter) : 0;
+    walk->lap = 0;
+    walk->round = -1;
+    walk->lap_begin = walk->round_begin = 0;
     units->num_shared += (tiles->shared_recompute ? (int64_t)units->token_tiles * units->shared_again : 0) + walk->shared_wgrad_units;
 }
 
@@ -96,48 +103,124 @@ MOK_HD void mok_fused_pair_unit(const struct mok_fused_walk *walk, int64_t idx, 
     unit->end = first + mok_walk_minibatch_tiles(tiles, unit->task.minibatch);
 }
 
-/* Of a lap, or of the zeros behind the last lap. Walks over the laps before it: there are few. */
-MOK_HD void mok_fused_lap_unit(const struct mok_fused_walk *walk, int64_t idx, struct mok_fused_unit *unit)
+/* Units of D and E before round `round` of a lap. */
+MOK_HD int32_t mok_fused_pairs_before(const struct mok_fused_walk *walk, int32_t lap, int32_t round)
 {
-    const struct mok_walk *tiles = &walk->tiles, *units = &walk->units;
-    for (int32_t lap = 0; lap < tiles->num_laps; lap++) {
-        int32_t first = mok_walk_lap_tile(tiles, lap), end = mok_walk_lap_tile(tiles, lap + 1), again_first = mok_walk_again_first(tiles, lap);
-        int64_t again = mok_ceil_div(end - again_first, walk->span) * tiles->cols_again;
-        int64_t pairs = (int64_t)(mok_walk_lap_tile(units, lap + 1) - mok_walk_lap_tile(units, lap)) * (tiles->cols_first + tiles->cols_second);
-        int64_t wgrads = (int64_t)mok_walk_experts_between(tiles, first, end) * walk->wgrad_units;
-        if (idx >= again + pairs + wgrads) {
-            idx -= again + pairs + wgrads;
-            continue;
-        }
-        unit->task.lap = lap;
-        if (idx < again) {
-            unit->task.kind = MOK_TASK_RECOMPUTE;
-            mok_fused_block_unit(walk, idx, again_first, end, tiles->cols_again, unit);
-        } else if (idx < again + pairs) {
-            mok_fused_pair_unit(walk, idx - again, lap, unit);
-        } else {
-            idx -= again + pairs;
-            mok_walk_wgrad_task(tiles, lap, idx / walk->wgrad_units * tiles->wgrad_tasks, &unit->task);
-            mok_fused_wgrad_unit(walk, (int32_t)(idx % walk->wgrad_units), tiles->dims.inter, unit);
-        }
+    const struct mok_walk *units = &walk->units;
+    int32_t first = mok_walk_lap_first(units, lap), count = mok_walk_lap_minibatches(units, lap);
+    int32_t ahead = (int32_t)mok_min64(units->ring.look_ahead, count - 1), full = count - 1 - ahead;
+    int32_t both = units->mb_tiles * (units->cols_first + units->cols_second);
+    int32_t last = mok_walk_minibatch_tiles(units, first + count - 1) * (units->cols_first + units->cols_second);
+    if (round == count) {
+        return (count - 1) * both + last;
+    }
+    int32_t before = ahead * units->mb_tiles * units->cols_first + (round < full ? round : full) * both;
+    if (round > full) { /* the last D is short */
+        before += mok_walk_minibatch_tiles(units, first + count - 1) * units->cols_first + (round - full) * units->mb_tiles * units->cols_second;
+    }
+    return before;
+}
+
+/* Experts of a lap all of whose rows in it stand before minibatch `inside` of it. */
+MOK_HD int32_t mok_fused_experts_before(const struct mok_fused_walk *walk, int32_t lap, int32_t inside)
+{
+    const struct mok_walk *tiles = &walk->tiles;
+    int32_t first = mok_walk_lap_tile(tiles, lap), end = mok_walk_lap_tile(tiles, lap + 1);
+    int32_t tile = first + inside * tiles->mb_tiles;
+    if (inside <= 0 || (!walk->spreads && tile < end)) {
+        return 0;
+    }
+    return tile >= end ? mok_walk_experts_between(tiles, first, end) : mok_walk_tile_ordinal(tiles, tile) - mok_walk_tile_ordinal(tiles, first);
+}
+
+/* idx-th unit of the weight gradients of a lap. */
+MOK_HD void mok_fused_lap_wgrad(const struct mok_fused_walk *walk, int32_t idx, int32_t lap, struct mok_fused_unit *unit)
+{
+    mok_walk_wgrad_task(&walk->tiles, lap, (int64_t)(idx / walk->wgrad_units) * walk->tiles.wgrad_tasks, &unit->task);
+    mok_fused_wgrad_unit(walk, idx % walk->wgrad_units, walk->tiles.dims.inter, unit);
+}
+
+/* Round `round` of a lap; number `count`, the last, has weight gradients alone. */
+MOK_HD void mok_fused_open_round(struct mok_fused_walk *walk, int32_t lap, int32_t round, int32_t begin)
+{
+    int32_t count = mok_walk_lap_minibatches(&walk->units, lap);
+    walk->round = round;
+    walk->round_begin = begin;
+    walk->round_pair = mok_fused_pairs_before(walk, lap, round);
+    walk->round_expert = mok_fused_experts_before(walk, lap, round - 1);
+    walk->round_wgrads = (mok_fused_experts_before(walk, lap, round) - walk->round_expert) * walk->wgrad_units;
+    walk->round_units = walk->round_wgrads + (round < count ? mok_fused_pairs_before(walk, lap, round + 1) - walk->round_pair : 0);
+}
+
+/* idx-th unit of a lap, behind the recompute. */
+MOK_HD void mok_fused_round_unit(struct mok_fused_walk *walk, int32_t idx, int32_t lap, struct mok_fused_unit *unit)
+{
+    if (walk->round < 0 || idx < walk->round_begin) {
+        mok_fused_open_round(walk, lap, 0, mok_fused_pairs_before(walk, lap, 0));
+    }
+    while (idx >= walk->round_begin + walk->round_units) {
+        mok_fused_open_round(walk, lap, walk->round + 1, walk->round_begin + walk->round_units);
+    }
+    int32_t inside = idx - walk->round_begin;
+    if (inside < 0) {
+        mok_fused_pair_unit(walk, idx, lap, unit);
         return;
     }
-    int64_t zeros = tiles->zero_grads ? (int64_t)(tiles->num_local - tiles->num_active) * walk->wgrad_units : 0;
-    if (idx < zeros) {
-        unit->task.kind = MOK_TASK_WGRAD_ZERO;
-        unit->task.expert = tiles->schedule.active[tiles->num_active + (int32_t)(idx / walk->wgrad_units)];
-        mok_fused_wgrad_unit(walk, (int32_t)(idx % walk->wgrad_units), tiles->dims.inter, unit);
+    int32_t behind = (int32_t)((int64_t)inside * walk->round_wgrads / walk->round_units); /* weight gradients before this unit */
+    if ((int64_t)(inside + 1) * walk->round_wgrads >= (int64_t)(behind + 1) * walk->round_units) {
+        mok_fused_lap_wgrad(walk, walk->round_expert * walk->wgrad_units + behind, lap, unit);
+    } else {
+        mok_fused_pair_unit(walk, walk->round_pair + inside - behind, lap, unit);
     }
 }
 
-/* Unit number idx >= 0 of a backward pass; kind MOK_TASK_NONE past the end. */
-MOK_HD struct mok_fused_unit mok_fused_backward_unit_at(const struct mok_fused_walk *walk, int64_t idx)
+/* Of a lap, or of the zeros behind the last lap. */
+MOK_HD void mok_fused_lap_unit(struct mok_fused_walk *walk, int32_t idx, struct mok_fused_unit *unit)
+{
+    const struct mok_walk *tiles = &walk->tiles;
+    if (idx < walk->lap_begin) {
+        walk->lap = 0;
+        walk->lap_begin = 0;
+        walk->round = -1;
+    }
+    for (; walk->lap < tiles->num_laps; walk->lap++) {
+        int32_t lap = walk->lap, first = mok_walk_lap_tile(tiles, lap), end = mok_walk_lap_tile(tiles, lap + 1);
+        int32_t again_first = mok_walk_again_first(tiles, lap);
+        int32_t again = (end - again_first + walk->span - 1) / walk->span * tiles->cols_again;
+        int32_t all = again + mok_fused_pairs_before(walk, lap, mok_walk_lap_minibatches(tiles, lap)) +
+                      mok_walk_experts_between(tiles, first, end) * walk->wgrad_units;
+        int32_t inside = idx - walk->lap_begin;
+        if (inside >= all) {
+            walk->lap_begin += all;
+            walk->round = -1;
+            continue;
+        }
+        unit->task.lap = lap;
+        if (inside < again) {
+            unit->task.kind = MOK_TASK_RECOMPUTE;
+            mok_fused_block_unit(walk, inside, again_first, end, tiles->cols_again, unit);
+        } else {
+            mok_fused_round_unit(walk, inside - again, lap, unit);
+        }
+        return;
+    }
+    idx -= walk->lap_begin;
+    int32_t zeros = tiles->zero_grads ? (tiles->num_local - tiles->num_active) * walk->wgrad_units : 0;
+    if (idx < zeros) {
+        unit->task.kind = MOK_TASK_WGRAD_ZERO;
+        unit->task.expert = tiles->schedule.active[tiles->num_active + idx / walk->wgrad_units];
+        mok_fused_wgrad_unit(walk, idx % walk->wgrad_units, tiles->dims.inter, unit);
+    }
+}
+
+/* Unit number idx >= 0 of a backward pass; kind MOK_TASK_NONE past the end. Quick when idx does not go back. */
+MOK_HD struct mok_fused_unit mok_fused_backward_unit_at(struct mok_fused_walk *walk, int64_t idx)
 {
     struct mok_fused_unit unit = {{MOK_TASK_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 0};
     if (idx < walk->units.num_shared) {
         mok_fused_shared_unit(walk, idx, &unit);
     } else {
-        mok_fused_lap_unit(walk, idx - walk->units.num_shared, &unit);
+        mok_fused_lap_unit(walk, (int32_t)(idx - walk->units.num_shared), &unit);
     }
     return unit;
 }

@@ -127,12 +127,15 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t tile_full;
     uint64_t tile_empty;
     uint64_t landed[2][32]; /* of the mover's lanes, for the small places and the wide ones */
-    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS];
+    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS]; /* these two in a backward pass: fused/fused_backward_finish.cuh */
     uint64_t panel_empty[MOK_FUSED_MULTIPLY_WARPS];
     struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS];
     union {
         char *slot[MOK_TILE_ROWS];                            /* forward: of the rows of the tile that is being pushed; NULL = padding */
-        struct mok_fused_backward_tile back[MOK_FUSED_TURNS]; /* backward: tiles by turns */
+        struct {
+            struct mok_fused_backward_tile back[MOK_FUSED_TURNS]; /* backward: tiles by turns */
+            struct mok_fused_unit unit;                           /* of the scout, which has no registers for it */
+        };
     };
     struct mok_fused_tile tile; /* of a forward pass */
     uint32_t finished[MOK_FUSED_TURNS]; /* warps that have stored their part of a tile, by the tile's turn */
@@ -184,7 +187,7 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
             mok_hw_mbarrier_init(&shared->landed[1][lane], 1);
         }
         for (int warp = 0; warp < MOK_FUSED_MULTIPLY_WARPS; warp++) {
-            mok_hw_mbarrier_init(&shared->panel_full[warp], 1);
+            mok_hw_mbarrier_init(&shared->panel_full[warp], args->walk.backward ? MOK_FUSED_MULTIPLY_WARPS : 1);
             mok_hw_mbarrier_init(&shared->panel_empty[warp], 1);
             shared->sent[warp].num = 0;
         }

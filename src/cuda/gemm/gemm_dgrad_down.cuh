@@ -88,17 +88,17 @@ MOK_DEVICE void mok_cuda_derive_half_chunk(const struct mok_gemm_activation *act
 }
 
 /* One chunk of 64 columns, dh[32] of the thread, and its three panels on their way to (row, col). */
-MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, struct mok_stage *stage, const float *dh,
-                                      struct mok_dgrad_rows *rows, int32_t row, int32_t col)
+MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, const struct mok_gemm_activation *act,
+                                      struct mok_stage *stage, const float *dh, struct mok_dgrad_rows *rows, int32_t row, int32_t col)
 {
     uint32_t panel = mok_cuda_warp() * MOK_GEMM_PANEL_BYTES;
     uint32_t g_panel = mok_hw_shared_address(stage->a + panel), u_panel = mok_hw_shared_address(stage->b + panel);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        if (args->activation.clamps) {
-            mok_cuda_derive_half_chunk(&args->activation, 1, g_panel, u_panel, half, dh + 16 * half, rows);
+        if (act->clamps) {
+            mok_cuda_derive_half_chunk(act, 1, g_panel, u_panel, half, dh + 16 * half, rows);
         } else {
-            mok_cuda_derive_half_chunk(&args->activation, 0, g_panel, u_panel, half, dh + 16 * half, rows);
+            mok_cuda_derive_half_chunk(act, 0, g_panel, u_panel, half, dh + 16 * half, rows);
         }
     }
     mok_hw_fence_async_shared_cta();
@@ -157,6 +157,7 @@ template <typename TILE>
 MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, float *acc,
                                          const struct mok_gemm_tile *tile)
 {
+    const struct mok_gemm_activation act = args->activation; /* in registers: args may be one of several */
     int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS;
     int32_t first = warp_row + threadIdx.x % 32 / 4; /* this thread's first row in the tile */
     struct mok_dgrad_rows rows = mok_cuda_open_dgrad_rows(args->w + tile->row, tile, first);
@@ -164,7 +165,7 @@ MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args
 #pragma unroll 1
     for (int chunk = 0; chunk < MOK_DGRAD_DOWN_CHUNKS; chunk++) {
         mok_cuda_await_stage<TILE>(worker);
-        mok_cuda_derive_chunk(args, &worker->shared->stage[worker->stage.idx], acc, &rows, tile->row + warp_row,
+        mok_cuda_derive_chunk(args, &act, &worker->shared->stage[worker->stage.idx], acc, &rows, tile->row + warp_row,
                               tile->col + chunk * MOK_PANEL_COLS);
         if (chunk > 0) {
             mok_cuda_release_chunk<TILE>(worker, behind, 0);
