@@ -2,7 +2,7 @@
  * What becomes of the sums of a tile in a backward pass, warp by warp, 16 rows each.
  *
  *   recompute, E     rounded and packed; the first panel is stored at once, because registers are short, the others during the next tile:
- *                    pieces 0..5, 32 columns each (panels: g g u u, or dx)
+ *                    32 columns a step (panels: g g u u, or dx)
  *   D                at once, through four more operand stages (gemm/gemm_dgrad_down.cuh)
  *   weight gradient  at once, panel by panel through the warp's buffer; starting values come in through operand stages
  *                    (gemm/gemm_wgrad.cuh). Where the next tile is a weight gradient, too, its starting values take the registers of each
@@ -27,7 +27,6 @@
 
 enum {
     MOK_FUSED_HELD_PANELS = MOK_GEMM_COLS / MOK_PANEL_COLS - 1,
-    MOK_FUSED_BACKWARD_DEFERRED = 2 * MOK_FUSED_HELD_PANELS, /* pieces */
     MOK_FUSED_BACKWARD_LANDED = 20 /* step of the next tile at which stores have landed */
 };
 
@@ -56,10 +55,9 @@ MOK_DEVICE void mok_fused_hold_tile(struct mok_fused_held *held)
     held->turn = (held->turn + 1) % MOK_FUSED_TURNS;
 }
 
-/* Quarters first .. first+count-1 of panel `panel` of the tile (rows: of the warp). */
-MOK_DEVICE void mok_fused_store_quarters(const struct mok_fused_backward_args *args, mok_fused_shared *shared,
-                                         const struct mok_fused_backward_tile *tile, const uint32_t *packed, int panel, int first, int count,
-                                         int32_t rows)
+/* Half `half` (32 columns) of panel `panel` of the tile, into the warp's buffer; the second half sends it. rows: real ones of the warp. */
+MOK_DEVICE void mok_fused_store_half(const struct mok_fused_backward_args *args, mok_fused_shared *shared,
+                                     const struct mok_fused_backward_tile *tile, const uint32_t *packed, int32_t panel, int half, int32_t rows)
 {
     int is_shared = mok_fused_is_shared(tile->kind);
     int is_again = tile->kind == MOK_TASK_RECOMPUTE || tile->kind == MOK_TASK_SHARED_RECOMPUTE;
@@ -67,20 +65,18 @@ MOK_DEVICE void mok_fused_store_quarters(const struct mok_fused_backward_args *a
                                               : &args->dgrad_gate_up[is_shared].finish.out[0];
     int32_t col = tile->gemm.col + (is_again ? panel % 2 : panel) * MOK_PANEL_COLS;
     uint8_t *buffer = shared->panel[mok_cuda_warp()];
-    if (col >= out->cols) {
+    if (rows <= 0 || col >= out->cols) {
         return;
     }
-    if (first == 0) { /* the store that read the buffer last is through */
+    if (half == 0) { /* the store that read the buffer last is through */
         if (threadIdx.x % 32 == 0) {
             MOK_HW_BULK_WAIT_READ(0);
         }
         __syncwarp();
     }
-#pragma unroll
-    for (int quarter = first; quarter < first + count; quarter++) {
-        mok_cuda_write_quarter(buffer, quarter, packed + 4 * quarter);
-    }
-    if (first + count == 4) {
+    mok_cuda_write_quarter(buffer, 2 * half, packed + 8 * half);
+    mok_cuda_write_quarter(buffer, 2 * half + 1, packed + 8 * half + 4);
+    if (half == 1) {
         mok_fused_send_panel(out, buffer, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows, col);
         if (rows < MOK_GEMM_WARP_ROWS) {
             mok_hw_fence_async(); /* ordinary stores, read by the copy engine */
@@ -95,22 +91,27 @@ MOK_DEVICE void mok_fused_hold_sums(const struct mok_fused_backward_args *args, 
     uint32_t packed[MOK_PANEL_WORDS];
     held->rows = min(tile->gemm.rows - (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, (int32_t)MOK_GEMM_WARP_ROWS);
     mok_cuda_pack_panel(acc, packed);
-    if (held->rows > 0) {
-        mok_fused_store_quarters(args, shared, tile, packed, 0, 0, 4, held->rows);
-    }
+    mok_fused_store_half(args, shared, tile, packed, 0, 0, held->rows);
+    mok_fused_store_half(args, shared, tile, packed, 0, 1, held->rows);
 #pragma unroll
     for (int p = 0; p < MOK_FUSED_HELD_PANELS; p++) {
         mok_cuda_pack_panel(acc + 32 * (p + 1), held->words + MOK_PANEL_WORDS * p);
     }
 }
 
-/* Piece `piece` (a constant, 0 .. MOK_FUSED_BACKWARD_DEFERRED - 1): half a panel. */
-MOK_DEVICE void mok_fused_finish_held(const struct mok_fused_backward_args *args, mok_fused_shared *shared, struct mok_fused_held *held,
-                                      int piece)
+/* Half a panel: that of held panel `panel`, whose words stand in front. */
+MOK_DEVICE void mok_fused_finish_held(const struct mok_fused_backward_args *args, mok_fused_shared *shared, const struct mok_fused_held *held,
+                                      int32_t panel, int half)
 {
-    if (held->rows > 0) {
-        mok_fused_store_quarters(args, shared, &shared->back[held->turn], held->words + piece / 2 * MOK_PANEL_WORDS, 1 + piece / 2,
-                                 piece % 2 * 2, 2, held->rows);
+    mok_fused_store_half(args, shared, &shared->back[held->turn], held->words, 1 + panel, half, held->rows);
+}
+
+/* The words of the next panel come to the front. A loop over panels is short code: the instruction cache is small. */
+MOK_DEVICE void mok_fused_shift_held(struct mok_fused_held *held)
+{
+#pragma unroll
+    for (int i = 0; i < (MOK_FUSED_HELD_PANELS - 1) * MOK_PANEL_WORDS; i++) {
+        held->words[i] = held->words[i + MOK_PANEL_WORDS];
     }
 }
 
@@ -166,12 +167,14 @@ MOK_DEVICE void mok_fused_announce_tiles(const struct mok_fused_args *args, mok_
     }
 }
 
-/* All pieces at once. */
+/* All panels at once. */
 MOK_DEVICE void mok_fused_store_held(const struct mok_fused_backward_args *args, mok_fused_shared *shared, struct mok_fused_held *held)
 {
-#pragma unroll
-    for (int piece = 0; piece < MOK_FUSED_BACKWARD_DEFERRED; piece++) {
-        mok_fused_finish_held(args, shared, held, piece);
+#pragma unroll 1
+    for (int32_t panel = 0; panel < MOK_FUSED_HELD_PANELS && held->rows > 0; panel++) {
+        mok_fused_finish_held(args, shared, held, panel, 0);
+        mok_fused_finish_held(args, shared, held, panel, 1);
+        mok_fused_shift_held(held);
     }
     held->rows = 0;
     mok_fused_forget_words(held);

@@ -9,24 +9,37 @@
 #include "cuda/fused/fused_backward_load.cuh"
 #include "cuda/fused/fused_multiply.cuh"
 
-/* num_steps >= 1 steps of a tile; the one before is stored, in PIECES pieces, and announced beside. */
-template <int A_MAJOR, int B_MAJOR, int PIECES>
+/* A step, and then the one before it is through. */
+template <int A_MAJOR, int B_MAJOR>
+MOK_DEVICE void mok_fused_run_step(mok_fused_worker *worker, float *acc, uint32_t *behind)
+{
+    mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
+    mok_cuda_retire_step<mok_tile_fused>(worker, behind);
+}
+
+/* num_steps >= 1 steps of a tile; the one before is announced beside and, if `stores` (a constant), stored: half a panel a step. */
+template <int A_MAJOR, int B_MAJOR>
 MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
-                                     struct mok_fused_held *held)
+                                     int stores, struct mok_fused_held *held)
 {
     uint32_t behind = worker->stage.idx;
+    int32_t step = 1;
     mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 1);
+    if (stores) {
+#pragma unroll /* as a loop it spills */
+        for (int32_t panel = 0; panel < MOK_FUSED_HELD_PANELS; panel++) {
 #pragma unroll
-    for (int piece = 0; piece < PIECES; piece++) {
-        if (piece > 0 && piece < num_steps) {
-            mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
-        }
-        mok_fused_finish_held(args, worker->shared, held, piece);
-        if (piece > 0 && piece < num_steps) {
-            mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
+            for (int half = 0; half < 2; half++) {
+                mok_fused_finish_held(args, worker->shared, held, panel, half);
+                if (step < num_steps) {
+                    mok_fused_run_step<A_MAJOR, B_MAJOR>(worker, acc, &behind);
+                    step++;
+                }
+            }
+            mok_fused_shift_held(held);
         }
     }
-    for (int32_t step = max(PIECES, 1); step < num_steps; step++) {
+    for (; step < num_steps; step++) {
         mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
         if (step == MOK_FUSED_BACKWARD_LANDED) {
             mok_fused_announce_held(worker->shared, held, worker->limit_ns);
@@ -94,7 +107,7 @@ MOK_DEVICE void mok_fused_multiply_again(const struct mok_fused_backward_args *a
                                          const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
 {
     float acc[128];
-    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_K_MAJOR, MOK_FUSED_BACKWARD_DEFERRED>(args, worker, acc, mok_fused_uniform(mok_fused_num_stages(args, tile)), held);
+    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_K_MAJOR>(args, worker, acc, mok_fused_uniform(mok_fused_num_stages(args, tile)), 1, held);
     mok_fused_hold_tile(held);
     mok_fused_hold_sums(args, worker->shared, held, acc, tile);
 }
@@ -106,7 +119,7 @@ MOK_DEVICE void mok_fused_multiply_dgrad(const struct mok_fused_backward_args *a
     float acc[128];
     int is_down = mok_fused_uniform(tile->kind == MOK_TASK_DGRAD_DOWN || tile->kind == MOK_TASK_SHARED_DGRAD_DOWN);
     int32_t num_steps = mok_fused_uniform(mok_fused_num_stages(args, tile)) - (is_down ? MOK_DGRAD_DOWN_CHUNKS : 0);
-    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_MN_MAJOR, MOK_FUSED_BACKWARD_DEFERRED>(args, worker, acc, num_steps, held);
+    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_MN_MAJOR>(args, worker, acc, num_steps, 1, held);
     mok_fused_hold_tile(held);
     if (is_down) {
         mok_fused_forget_words(held);
@@ -162,7 +175,7 @@ MOK_DEVICE void mok_fused_multiply_wgrad(const struct mok_fused_backward_args *a
     for (;;) {
         int32_t num_steps = mok_fused_uniform(mok_cuda_wgrad_num_steps(&tile->gemm));
         if (num_steps > 0) {
-            mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR, 0>(args, worker, acc, num_steps, held);
+            mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR>(args, worker, acc, num_steps, 0, held);
         }
         mok_fused_hold_tile(held);
         struct mok_fused_gradient gradient = mok_fused_open_gradient(mok_fused_wgrad_of(args, tile), &tile->gemm);
