@@ -14,11 +14,6 @@
 
 enum { MOK_FUSED_SCOUT_LOOKS = 8 /* counters that are read at one time */ };
 
-/* Row tiles (tokens' tiles) below these have been seen done by D. */
-struct mok_fused_known {
-    int32_t routed, shared;
-};
-
 /* All of counters known .. end - 1 of a kind are at their target; moves `known` on. Returns 0 when nothing may start any more. */
 MOK_DEVICE int mok_fused_wait_tiles(const struct mok_fused_args *args, int32_t counter, int32_t end, uint32_t target, int32_t *known)
 {
@@ -221,11 +216,12 @@ MOK_DEVICE int mok_fused_prepare_unit(const struct mok_fused_backward_args *args
  */
 MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *args, mok_fused_shared *shared, int works)
 {
-    struct mok_fused_known known = {0, 0};
+    struct mok_fused_known none = {0, 0};
+    shared->known = none;
     shared->walk.spreads = args->spreads;
     mok_fused_backward_walk_init(&shared->walk);
     for (uint32_t turn = 0;; turn++) {
-        int valid = mok_fused_prepare_unit(args, shared, works, &known, &shared->back[turn % MOK_FUSED_TURNS]);
+        int valid = mok_fused_prepare_unit(args, shared, works, &shared->known, &shared->back[turn % MOK_FUSED_TURNS]);
         uint64_t since = mok_fused_trace_now(&args->pass.trace);
         mok_fused_wait_queue(&args->pass, &shared->tile_empty, (turn + 1) & 1);
         mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);

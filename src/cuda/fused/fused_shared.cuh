@@ -117,6 +117,11 @@ struct mok_fused_backward_tile {
     int32_t carry_counter; /* one more; -1 = none */
 };
 
+/* Row tiles (tokens' tiles) below these have been seen done by D. */
+struct mok_fused_known {
+    int32_t routed, shared;
+};
+
 template <> struct mok_gemm_shared<struct mok_tile_fused> {
     struct mok_stage stage[mok_tile_fused::STAGES];
     uint8_t panel[MOK_FUSED_MULTIPLY_WARPS][MOK_GEMM_PANEL_BYTES]; /* output on its way to global memory */
@@ -134,7 +139,8 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
         char *slot[MOK_TILE_ROWS];                            /* forward: of the rows of the tile that is being pushed; NULL = padding */
         struct {
             struct mok_fused_backward_tile back[MOK_FUSED_TURNS]; /* backward: tiles by turns */
-            struct mok_fused_unit unit;                           /* of the scout, which has no registers for it */
+            struct mok_fused_unit unit;                           /* of the scout, which has no registers for these */
+            struct mok_fused_known known;
         };
     };
     struct mok_fused_tile tile; /* of a forward pass */
