@@ -26,8 +26,9 @@ struct mok_fused_gemm {
 
 /* All words zero before the kernel. */
 struct mok_fused_state {
-    uint32_t next_unit; /* number of the next unit that nobody has taken */
-    uint32_t progress;  /* grows whenever a task or a step of this rank ends */
+    uint32_t next_unit;  /* number of the next unit that nobody has taken */
+    uint32_t next_share; /* likewise of the shares of communication steps (fused_move.cuh) */
+    uint32_t progress;   /* grows whenever a task or a step of this rank ends */
 };
 
 /* How a mover cuts rows (fused/fused_move.cuh). */

@@ -99,35 +99,33 @@ MOK_DEVICE void mok_fused_push_step(const struct mok_fused_backward_args *args, 
     __syncwarp();
 }
 
-/* One warp. */
-MOK_DEVICE void mok_fused_backward_move(const struct mok_fused_backward_args *args, mok_fused_shared *shared, int32_t worker)
+/* One warp. Shares of steps are taken as in a forward pass. */
+MOK_DEVICE void mok_fused_backward_move(const struct mok_fused_backward_args *args, mok_fused_shared *shared)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
-    struct mok_fused_pipe pipe = mok_fused_open_pipe(&args->pass, shared, args->pass.apart || args->pass.primes);
+    struct mok_fused_share share = mok_fused_take_share(&args->pass, walk);
+    int is_wide = mok_fused_is_wide(&args->pass, &share);
+    struct mok_fused_pipe pipe = mok_fused_open_pipe(&args->pass, shared, is_wide);
     mok_hw_fence_async(); /* what peers wrote before the ENTRY barrier, for the copy engine */
-    for (int32_t idx = 0; pipe.alive; idx++) {
-        struct mok_step step = mok_walk_step(walk, idx);
-        if (step.kind == MOK_STEP_NONE) {
-            break;
+    while (pipe.alive && share.step.kind != MOK_STEP_NONE) {
+        if (is_wide != mok_fused_is_wide(&args->pass, &share)) {
+            is_wide = 0;
+            pipe = mok_fused_open_pipe(&args->pass, shared, 0);
         }
-        pipe.alive = mok_fused_wait_place(&args->pass, walk, &step, &shared->lanes);
+        pipe.alive = mok_fused_wait_place(&args->pass, walk, &share.step, &shared->lanes);
         uint64_t since = mok_fused_trace_now(&args->pass.trace);
-        if (pipe.alive && step.kind == MOK_STEP_PULL) {
-            mok_fused_pull_step(args, shared, &pipe, &step, worker);
+        if (pipe.alive && share.step.kind == MOK_STEP_PULL) {
+            mok_fused_pull_step(args, shared, &pipe, &share.step, share.worker);
         } else if (pipe.alive) {
-            mok_fused_push_step(args, shared, &pipe, &step, worker);
+            mok_fused_push_step(args, shared, &pipe, &share.step, share.worker);
         }
         if (pipe.alive && mok_fused_lane() == 0) {
-            struct mok_wait signal = mok_walk_step_signal(&step);
+            struct mok_wait signal = mok_walk_step_signal(&share.step);
             mok_fused_announce(&args->pass, mok_fused_counter_word(&args->pass, &signal));
             mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_MOVE,
-                                step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH, step.minibatch, since);
+                                share.step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH, share.step.minibatch, since);
         }
-        if (idx == 0 && args->pass.primes) {
-            int alive = pipe.alive;
-            pipe = mok_fused_open_pipe(&args->pass, shared, 0);
-            pipe.alive = alive;
-        }
+        share = mok_fused_take_share(&args->pass, walk);
     }
     if (mok_fused_lane() == 0) {
         mok_fused_trace_close(&args->pass.trace, &shared->lanes, MOK_LANE_MOVE);

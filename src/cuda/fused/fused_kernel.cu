@@ -35,7 +35,7 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
         break;
     case MOK_FUSED_MOVE_WARP:
         if (is_mover) {
-            mok_fused_move(args, shared, (int32_t)blockIdx.x);
+            mok_fused_move(args, shared);
         }
         break;
     case MOK_FUSED_PUSH_WARP:

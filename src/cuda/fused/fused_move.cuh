@@ -1,6 +1,6 @@
 /*
- * The communication worker of a CTA: a warp that walks mok_walk_step and moves rows between this rank's buffers and the memory of their
- * sources.
+ * The mover of a CTA: a warp that carries out shares of the steps of mok_walk_step and moves rows between this rank's buffers and the memory
+ * of their sources.
  *
  *   pull   source's row [T, H] -> x of the padded row: in the saved object where it is kept, else in the ring; zeros in kept padding rows
  *          up to the expert's next multiple of 64 (they are contracted in backward)
@@ -13,12 +13,14 @@
  *   STORING   at the next look: wait_group.read (the place is read, not yet written elsewhere) -> FREE
  *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free, once the first loads of
  *             the next step are under way; behind the last step a fence at system scope
- * Workers take turns of a few rows, in the order of the rows. A turn of a push begins when its row tile's y is there; until then the lanes
- * go on with what they have.
+ * A step has num_comm shares, and a mover takes the next share that nobody has taken, like a task: those of a step before those of the
+ * next. So a mover that does not run, because something else holds its SM, owes nothing to those that do; the lowest share that is not done
+ * is always under way, and all it waits for are shares and tasks below it. A share is made of turns of a few rows, in the order of the
+ * rows. A turn of a push begins when its row tile's y is there; until then the lanes go on with what they have.
  *
  * Two homes for the places: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication
- * CTAs that stand apart, and (args->primes) for the first pull: without a shared expert every product waits until all movers are done
- * with it.
+ * CTAs that stand apart, and (args->primes) for shares of the first pull: without a shared expert every product waits until all of them
+ * are done.
  */
 #ifndef MOK_CUDA_FUSED_MOVE_CUH
 #define MOK_CUDA_FUSED_MOVE_CUH
@@ -280,7 +282,7 @@ MOK_DEVICE void mok_fused_land(const struct mok_fused_args *args, mok_fused_shar
     landing->counter = -1;
 }
 
-/* This worker's part of shared->job: all that is loaded is stored when it returns, but it may not have landed. The step before lands once
+/* Share `worker` of shared->job: all that is loaded is stored when it returns, but it may not have landed. The step before lands once
  * the first loads of this one are under way. */
 MOK_DEVICE void mok_fused_carry_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker,
                                     struct mok_fused_landing *before)
@@ -310,7 +312,7 @@ MOK_DEVICE void mok_fused_carry_job(const struct mok_fused_args *args, mok_fused
             break;
         }
     }
-    if (before->counter >= 0) { /* this worker had no part in the job */
+    if (before->counter >= 0) { /* no rows in this share */
         mok_fused_land(args, shared, before);
     }
 }
@@ -366,36 +368,66 @@ MOK_DEVICE int mok_fused_is_place_free(const struct mok_fused_args *args, const 
     return step->kind == MOK_STEP_PULL;
 }
 
-/* One warp. A step is announced when the first loads of the next are under way, or at once when that one would have to wait. */
-MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shared *shared, int32_t worker)
+/* A share of a communication step. step.kind MOK_STEP_NONE: there are no more. */
+struct mok_fused_share {
+    struct mok_step step;
+    int32_t worker;   /* 0 .. num_comm - 1: which one of the step's */
+    int32_t is_first; /* of the first step */
+};
+
+MOK_DEVICE struct mok_fused_share mok_fused_take_share(const struct mok_fused_args *args, const struct mok_walk *walk)
+{
+    uint32_t number = 0;
+    if (mok_fused_lane() == 0) {
+        number = mok_hw_take_relaxed_gpu(&args->state->next_share, 1);
+    }
+    number = __shfl_sync(0xffffffffu, number, 0);
+    uint32_t idx = number / (uint32_t)walk->num_comm;
+    struct mok_fused_share share = {mok_walk_step(walk, (int32_t)idx), (int32_t)(number - idx * (uint32_t)walk->num_comm), idx == 0};
+    return share;
+}
+
+/* The pipe that the share goes through; what went through another one must have landed. */
+MOK_DEVICE int mok_fused_is_wide(const struct mok_fused_args *args, const struct mok_fused_share *share)
+{
+    return args->apart || (args->primes && share->is_first);
+}
+
+/* One warp. A share is announced when the first loads of the next are under way, or at once when that one would have to wait. */
+MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shared *shared)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
-    struct mok_fused_pipe pipe = mok_fused_open_pipe(args, shared, args->apart || args->primes);
+    struct mok_fused_share share = mok_fused_take_share(args, walk);
+    int is_wide = mok_fused_is_wide(args, &share);
+    struct mok_fused_pipe pipe = mok_fused_open_pipe(args, shared, is_wide);
     struct mok_fused_landing landing = {-1, 0, 0, 0};
     mok_hw_fence_async(); /* what peers wrote before the ENTRY barrier, for the copy engine */
-    for (int32_t idx = 0; pipe.alive; idx++) {
-        struct mok_step step = mok_walk_step(walk, idx);
-        if (landing.counter >= 0 && (step.kind == MOK_STEP_NONE || idx == 1 || !mok_fused_is_place_free(args, walk, &step))) {
+    while (pipe.alive) {
+        int changes = is_wide != mok_fused_is_wide(args, &share);
+        if (landing.counter >= 0 &&
+            (share.step.kind == MOK_STEP_NONE || changes || !mok_fused_is_place_free(args, walk, &share.step))) {
             mok_fused_land(args, shared, &landing);
         }
-        if (idx == 1 && args->primes) {
-            pipe = mok_fused_open_pipe(args, shared, 0);
-        }
-        if (step.kind == MOK_STEP_NONE) {
+        if (share.step.kind == MOK_STEP_NONE) {
             break;
         }
-        pipe.alive = mok_fused_wait_place(args, walk, &step, &shared->lanes);
+        if (changes) {
+            is_wide = 0;
+            pipe = mok_fused_open_pipe(args, shared, 0);
+        }
+        pipe.alive = mok_fused_wait_place(args, walk, &share.step, &shared->lanes);
         if (mok_fused_lane() == 0) {
-            mok_fused_fill_job(args, walk, &step, &shared->job);
+            mok_fused_fill_job(args, walk, &share.step, &shared->job);
         }
         __syncwarp();
         uint64_t since = mok_fused_trace_now(&args->trace);
-        mok_fused_carry_job(args, shared, &pipe, worker, &landing);
-        struct mok_wait signal = mok_walk_step_signal(&step);
+        mok_fused_carry_job(args, shared, &pipe, share.worker, &landing);
+        struct mok_wait signal = mok_walk_step_signal(&share.step);
         landing.counter = mok_fused_counter_word(args, &signal);
-        landing.kind = step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH;
-        landing.minibatch = step.minibatch;
+        landing.kind = share.step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH;
+        landing.minibatch = share.step.minibatch;
         landing.since = since;
+        share = mok_fused_take_share(args, walk);
     }
     if (!pipe.alive) { /* what is not whole is not announced */
         landing.counter = -1;
