@@ -147,12 +147,7 @@ static void check_rank(struct table *table, int32_t rank)
         sums[local] = open_sums(recipe, is_shared ? &seat->backward.shared_grads : &seat->backward.grads, is_shared ? 0 : local,
                                 is_shared ? recipe->shared_inter : recipe->inter);
     }
-    mok_status status = mok_cuda_fused_backward(&pass);
-    if (status != MOK_OK || seat->record.status != MOK_OK) {
-        printf("    backward, rank %d: launch %d, fault %d at site %d, index %lld\n", rank, status, seat->record.status, seat->record.site,
-               (long long)seat->record.index);
-        table->num_wrong++;
-    }
+    table_expect_end(table, rank, NO_TROUBLE, mok_cuda_fused_backward(&pass));
     for (int32_t local = 0; local < num_local; local++) {
         check_expert(table, rank, local, &sums[local]);
     }
@@ -165,9 +160,15 @@ static void check_rank(struct table *table, int32_t rank)
     free(sums);
 }
 
-void table_check_backward(struct table *table)
+void table_run_backward(struct table *table, enum trouble trouble)
 {
     for (int32_t rank = 0; rank < table->world.recipe->num_ranks; rank++) {
-        check_rank(table, rank);
+        if (trouble == NO_TROUBLE) {
+            check_rank(table, rank);
+        } else {
+            struct mok_staged pass = table_pass(table, rank, 1);
+            table_make_trouble(table, rank, trouble);
+            table_expect_end(table, rank, trouble, mok_cuda_fused_backward(&pass));
+        }
     }
 }

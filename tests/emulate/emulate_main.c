@@ -1,8 +1,9 @@
 /*
- * The fused forward kernel on the emulated machine: small layers, rank after rank (ranks meet before and after the kernel only), every
- * slot, kept row and row of the shared expert checked bit for bit; and passes that must end without doing anything, or early.
+ * The fused kernels on the emulated machine: small layers, rank after rank (ranks meet before and after the kernel only), every slot, kept
+ * row and row of the shared expert, dw and weight gradient checked bit for bit; and passes that must end without doing anything, or early.
  *
- *   emulate [--seeds N] [NAME]         NAME: only cases whose name contains it; N: each with N seeds, default 1
+ *   emulate [--backward] [--seeds N] [NAME]    --backward: backward passes, behind forward passes that are not checked
+ *                                              NAME: only cases whose name contains it; N: each with N seeds, default 1
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "cuda/fused/fused.h"
 #include "emulate_backend.h"
 #include "emulate_table.h"
+
+enum { NUM_TROUBLED = 2 /* cases that also run with trouble */ };
 
 static const struct world_case cases[] = {
     /* name R E K H I Is tokens | minibatch places ahead | comm ctas resident apart saved keep limit | bf16 add */
@@ -107,37 +110,46 @@ static void check_unrouted(struct table *table, int32_t rank)
 
 /* ---- runs ----------------------------------------------------------------------------------------------------------------------- */
 
-/* All is as it must be when the kernels of all ranks have run; with trouble: they end, and no fault but an abort is recorded. */
-static int64_t run(const struct world_case *recipe, uint32_t seed, enum trouble trouble)
+/* The passes of all ranks, which meet before and after the kernel only; no fault but an abort is recorded. */
+static void run_forward(struct table *table, enum trouble trouble)
 {
-    static struct table table;
+    for (int32_t rank = 0; rank < table->world.recipe->num_ranks; rank++) {
+        table_open_seat(table, rank);
+        table_make_trouble(table, rank, trouble);
+        table_expect_end(table, rank, trouble, launch(table, rank));
+    }
+}
+
+static void check_forward(struct table *table)
+{
+    const struct world_case *recipe = table->world.recipe;
     int64_t room = mok_max64(recipe->inter, mok_max64(recipe->shared_inter, recipe->hidden)) * 2;
     uint16_t *g = world_memory(room, 0), *u = world_memory(room, 0), *y = world_memory(room, 0);
+    for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
+        check_rows(table, rank, g, u, y);
+        check_shared(table, rank, g, u, y);
+        check_unrouted(table, rank);
+    }
+    free(g);
+    free(u);
+    free(y);
+}
+
+/* All is as it must be when the kernels of all ranks have run; with trouble: they end. */
+static int64_t run(const struct world_case *recipe, uint32_t seed, enum trouble trouble, int is_backward)
+{
+    static struct table table;
     table.num_wrong = 0;
     world_open(&table.world, recipe, seed);
     for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
         table_open_region(&table, rank);
     }
     emulate_next = (struct emulate_launch){recipe->resident, seed};
-    for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
-        table_open_seat(&table, rank, trouble);
-        mok_status status = launch(&table, rank);
-        int32_t fault = table.seats[rank].record.status;
-        if (status != MOK_OK || (fault != MOK_OK && (trouble != ABORTED || fault != MOK_ERR_ABORTED))) {
-            printf("    rank %d: launch %d, fault %d at site %d, index %lld\n", rank, status, fault, table.seats[rank].record.site,
-                   (long long)table.seats[rank].record.index);
-            table.num_wrong++;
-        }
-    }
-    for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
-        if (trouble == NO_TROUBLE) {
-            check_rows(&table, rank, g, u, y);
-            check_shared(&table, rank, g, u, y);
-            check_unrouted(&table, rank);
-        }
-    }
-    if (trouble == NO_TROUBLE && recipe->has_saved) {
-        table_check_backward(&table);
+    run_forward(&table, is_backward ? NO_TROUBLE : trouble);
+    if (is_backward) {
+        table_run_backward(&table, trouble);
+    } else if (trouble == NO_TROUBLE) {
+        check_forward(&table);
     }
     for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
         table_close_seat(&table.seats[rank]);
@@ -146,27 +158,32 @@ static int64_t run(const struct world_case *recipe, uint32_t seed, enum trouble 
         free(table.region[rank]);
     }
     world_close(&table.world);
-    free(g);
-    free(u);
-    free(y);
     return table.num_wrong;
 }
 
 int main(int argc, char **argv)
 {
     const char *name = NULL;
-    int num_seeds = 1, num_passed = 0, num_failed = 0;
+    int num_seeds = 1, is_backward = 0, num_passed = 0, num_failed = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc) {
             num_seeds = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--backward") == 0) {
+            is_backward = 1;
         } else {
             name = argv[i];
         }
     }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        for (int seed = 0; seed < num_seeds && (name == NULL || strstr(cases[i].name, name) != NULL); seed++) {
-            int64_t wrong = run(&cases[i], (uint32_t)(seed * 100) + (uint32_t)i + 1, NO_TROUBLE);
-            int64_t lost = seed > 0 ? 0 : run(&cases[i], (uint32_t)i + 1, NO_ENTRY) + run(&cases[i], (uint32_t)i + 1, ABORTED);
+        int is_wanted = (name == NULL || strstr(cases[i].name, name) != NULL) && (cases[i].has_saved || !is_backward);
+        for (int seed = 0; seed < num_seeds && is_wanted; seed++) {
+            /* What ends early does so in every case alike: with ranks and shared expert, and without. */
+            int ends_early = seed == 0 && i < NUM_TROUBLED;
+            uint32_t number = (uint32_t)(seed * 100) + (uint32_t)i + 1;
+            int64_t wrong = run(&cases[i], number, NO_TROUBLE, is_backward), lost = 0;
+            if (ends_early) {
+                lost = run(&cases[i], number, NO_ENTRY, is_backward) + run(&cases[i], number, ABORTED, is_backward);
+            }
             printf("%s %s, seed %d: %lld wrong, %lld that did not end well\n", wrong + lost == 0 ? "ok    " : "FAILED", cases[i].name, seed,
                    (long long)wrong, (long long)lost);
             fflush(stdout);

@@ -120,7 +120,7 @@ static void open_backward(struct table *table, int32_t rank)
     };
 }
 
-void table_open_seat(struct table *table, int32_t rank, enum trouble trouble)
+void table_open_seat(struct table *table, int32_t rank)
 {
     struct world *world = &table->world;
     const struct world_case *recipe = world->recipe;
@@ -137,8 +137,6 @@ void table_open_seat(struct table *table, int32_t rank, enum trouble trouble)
     group->other = world_memory(group->layout.other_bytes, 0xff);
     group->control = (struct mok_cuda_control *)(group->other + group->layout.control);
     memset(group->control, 0, sizeof *group->control);
-    group->control->pass_ok = trouble != NO_ENTRY;
-    *(uint32_t *)(table->region[rank] + group->setup.region.abort) = trouble == ABORTED;
     group->watch = (struct mok_cuda_watch){.base = table->region,
                                            .own = table->region[rank],
                                            .control = group->control,
@@ -155,6 +153,22 @@ void table_open_seat(struct table *table, int32_t rank, enum trouble trouble)
     seat->kept_rows = recipe->has_saved ? group->layout.kept_rows : 0;
     if (recipe->has_saved) {
         open_backward(table, rank);
+    }
+}
+
+void table_make_trouble(struct table *table, int32_t rank, enum trouble trouble)
+{
+    struct mok_pass_group *group = &table->seats[rank].group;
+    group->control->pass_ok = trouble != NO_ENTRY;
+    *(uint32_t *)(table->region[rank] + group->setup.region.abort) = trouble == ABORTED;
+}
+
+void table_expect_end(struct table *table, int32_t rank, enum trouble trouble, mok_status status)
+{
+    const struct mok_cuda_record *record = &table->seats[rank].record;
+    if (status != MOK_OK || (record->status != MOK_OK && (trouble != ABORTED || record->status != MOK_ERR_ABORTED))) {
+        printf("    rank %d: launch %d, fault %d at site %d, index %lld\n", rank, status, record->status, record->site, (long long)record->index);
+        table->num_wrong++;
     }
 }
 

@@ -33,7 +33,8 @@ struct table {
 
 /* The regions first, for all ranks: the ranks' kernels run one after the other, as if all had published. */
 void table_open_region(struct table *table, int32_t rank);
-void table_open_seat(struct table *table, int32_t rank, enum trouble trouble);
+void table_open_seat(struct table *table, int32_t rank);
+void table_make_trouble(struct table *table, int32_t rank, enum trouble trouble);
 void table_close_seat(struct seat *seat);
 
 /* What the launches of a pass share. */
@@ -44,7 +45,10 @@ void table_expect(struct table *table, const void *seen, const void *expected, i
 /* count bf16 values of one kind. */
 void table_expect_all(struct table *table, const uint16_t *seen, uint16_t expected, int64_t count, const char *what, int32_t rank, int64_t row);
 
-/* emulate_backward.c: a backward pass of all ranks behind their forward passes, and all that it must leave. Returns what is wrong. */
-void table_check_backward(struct table *table);
+/* A pass was launched with this status, and has ended as it must. */
+void table_expect_end(struct table *table, int32_t rank, enum trouble trouble, mok_status status);
+
+/* emulate_backward.c: a backward pass of all ranks behind their forward passes, and all that it must leave. */
+void table_run_backward(struct table *table, enum trouble trouble);
 
 #endif
