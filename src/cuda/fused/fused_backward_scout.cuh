@@ -2,8 +2,10 @@
  * The scout of a cluster in a backward pass (see fused/fused_scout.cuh): takes units, waits until the inputs of all their tasks are
  * complete, hands each CTA its tile.
  *
- * A weight gradient waits for D of all its row tiles. Those are done in row order, but for a few: the scout remembers up to where it has seen
- * them done, and looks at several at a time.
+ * A weight gradient waits for D of all row tiles up to its last. They are done in row order, but for a few: the scout remembers up to where it
+ * has seen them done, and looks at several at a time. That it waits for those of other experts, too, keeps carries safe though movers take
+ * their shares in any order: whoever writes a scratch in lap L has seen D of the first minibatch of lap L, hence its place free, hence the
+ * reader of that scratch in lap L - 1 done (docs/protocol.md, section 4).
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_SCOUT_CUH
 #define MOK_CUDA_FUSED_BACKWARD_SCOUT_CUH
