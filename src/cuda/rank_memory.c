@@ -137,7 +137,7 @@ static void choose_ring(const mok_group_config *config, const struct mok_pass_se
     int64_t most = mok_plan_max_rows_any(&setup->dims);
     int64_t rows = config->minibatch_rows;
     if (rows == 0) {
-        rows = backward && setup->path == MOK_PATH_FUSED ? mok_cuda_fused_backward_rows(setup)
+        rows = backward && setup->path_backward == MOK_PATH_FUSED ? mok_cuda_fused_backward_rows(setup)
                                                          : mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, backward);
     }
     ring->minibatch_rows = mok_min64(rows, most);
@@ -163,7 +163,7 @@ mok_status mok_cuda_choose(const mok_group_config *config, struct mok_pass_setup
     }
     int32_t sms = facts.num_sms - config->reserve_sms;
     setup->device = facts.ordinal;
-    setup->path = config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;
+    mok_cuda_fused_choose_path(config, setup);
     setup->comm_workers = config->comm_workers > 0 ? (int32_t)mok_min64(config->comm_workers, sms) : sms;
     setup->compute_workers = config->compute_workers > 0 ? (int32_t)mok_min64(config->compute_workers, sms) : sms;
     uint64_t limit = facts.memory_bytes / RING_SHARE;

@@ -126,7 +126,9 @@ int main(int argc, char **argv)
     }
     for (int c = 0; c < mok_ref_case_count(); c++) {
         struct mok_ref_case recipe = *mok_ref_case_get(c);
-        recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : recipe.knobs.path;
+        if (where.path != MOK_PATH_AUTO || recipe.knobs.path == MOK_PATH_AUTO) {
+            recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : MOK_PATH_STAGED;
+        }
         int is_wanted = (name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow);
         if (is_wanted && mok_case_is_listed(&recipe, &where)) {
             run_case(&recipe, &where, num_again);

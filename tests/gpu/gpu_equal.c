@@ -53,7 +53,7 @@ static void try_problem(const struct mok_ref_case *recipe, int32_t path)
 
 int main(int argc, char **argv)
 {
-    int32_t path = argc > 1 && strcmp(argv[1], "--fused") == 0 ? MOK_PATH_FUSED : MOK_PATH_AUTO;
+    int32_t path = argc > 1 && strcmp(argv[1], "--fused") == 0 ? MOK_PATH_FUSED : MOK_PATH_STAGED;
     if (gpu_count() == 0) {
         gpu_skip("equal bits: no GPU");
         return gpu_finish();

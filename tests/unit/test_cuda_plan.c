@@ -23,6 +23,7 @@ static struct mok_pass_setup setup_of(int32_t num_ranks, int64_t max_tokens, int
     struct mok_pass_setup setup;
     assert_int_equal(mok_group_config_init(&config), MOK_OK);
     config.backend = MOK_BACKEND_CUDA;
+    config.path = MOK_PATH_STAGED;
     config.num_ranks = num_ranks;
     config.shape = (mok_shape){12, 2, 64, 40, 24, MOK_FORMAT_BF16, max_tokens};
     config.num_saved = 2;
@@ -104,6 +105,7 @@ static void test_automatic_ring(void **state)
     assert_true(mok_plan_ring_rows(&setup.ring_backward) >= mok_plan_max_rows_any(&setup.dims));
     assert_int_equal(mok_group_config_init(&config), MOK_OK);
     config.backend = MOK_BACKEND_CUDA;
+    config.path = MOK_PATH_STAGED;
     config.num_ranks = 64;
     config.shape = (mok_shape){384, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192};
     config.num_saved = 1;
@@ -128,6 +130,7 @@ static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64
     config.num_saved = 1;
     assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
     assert_int_equal(setup.path, MOK_PATH_FUSED);
+    assert_int_equal(setup.path_backward, MOK_PATH_FUSED);
     return setup.ring_forward;
 }
 
@@ -138,9 +141,10 @@ static void test_fused_ring(void **state)
         mok_shape shape;
         int64_t minibatch_rows;
     } known[] = {
-        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192}, 5632},
-        {{8, 2, 4096, 14336, 0, MOK_FORMAT_BF16, 8192}, 2304},
-        {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192}, 2304},
+        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192}, 8192},
+        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 2048}, 5632}, /* a first pull of 8,192 rows would weigh too much */
+        {{8, 2, 4096, 14336, 0, MOK_FORMAT_BF16, 8192}, 8192},
+        {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192}, 8192},
     };
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -156,6 +160,24 @@ static void test_fused_ring(void **state)
     struct mok_ring few = fused_ring((mok_shape){2, 1, 256, 128, 0, MOK_FORMAT_BF16, 10}, 0, 0, 0); /* one minibatch */
     assert_int_equal(few.num_places, 1);
     assert_int_equal(few.look_ahead, 0);
+}
+
+/* AUTO: forward fused, backward staged. */
+static void test_automatic_path(void **state)
+{
+    mok_group_config config;
+    struct mok_pass_setup setup;
+    (void)state;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.shape = (mok_shape){16, 8, 2048, 768, 0, MOK_FORMAT_BF16, 100};
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+    assert_int_equal(setup.path, MOK_PATH_FUSED);
+    assert_int_equal(setup.path_backward, MOK_PATH_STAGED);
+    config.path = MOK_PATH_STAGED;
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+    assert_int_equal(setup.path, MOK_PATH_STAGED);
+    assert_int_equal(setup.path_backward, MOK_PATH_STAGED);
 }
 
 static void test_refusals(void **state)
@@ -243,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
         cmocka_unit_test(test_fused_ring),
+        cmocka_unit_test(test_automatic_path),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
         cmocka_unit_test(test_argument_structs),
         cmocka_unit_test(test_no_gpu),

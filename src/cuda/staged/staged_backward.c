@@ -266,7 +266,7 @@ static mok_status enqueue_backward(struct mok_staged *pass)
     char *own = group->peer->base[group->setup.dims.rank];
     struct mok_window window = {0, 0, 0, 0};
     MOK_TRY(mok_cuda_publish(pass, pass->backward->dy, own + group->setup.region.rows, pass->backward->w));
-    if (group->setup.path == MOK_PATH_FUSED) {
+    if (group->setup.path_backward == MOK_PATH_FUSED) {
         MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
         MOK_TRY(mok_cuda_fused_backward(pass));
         MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
