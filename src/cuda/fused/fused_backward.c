@@ -8,9 +8,10 @@
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
-/* 0 for measurements: weight gradients at the end of a lap (fused/fused_backward_walk.h). */
+/* 1 for measurements: weight gradients between D and E (fused/fused_backward_walk.h). Slower: kinds of tiles in turns do not fit the
+ * instruction cache together. */
 #ifndef MOK_FUSED_SPREADS
-#define MOK_FUSED_SPREADS 1
+#define MOK_FUSED_SPREADS 0
 #endif
 
 enum {

@@ -9,14 +9,6 @@
 #include "cuda/fused/fused_backward_load.cuh"
 #include "cuda/fused/fused_multiply.cuh"
 
-/* A step, and then the one before it is through. */
-template <int A_MAJOR, int B_MAJOR>
-MOK_DEVICE void mok_fused_run_step(mok_fused_worker *worker, float *acc, uint32_t *behind)
-{
-    mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
-    mok_cuda_retire_step<mok_tile_fused>(worker, behind);
-}
-
 /* num_steps >= 1 steps of a tile; the one before is announced beside and, if `stores` (a constant), stored: half a panel a step. */
 template <int A_MAJOR, int B_MAJOR>
 MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
@@ -30,9 +22,12 @@ MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args,
         for (int32_t panel = 0; panel < MOK_FUSED_HELD_PANELS; panel++) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
+                if (step < num_steps) { /* two steps are under way while the panel is written */
+                    mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
+                }
                 mok_fused_finish_held(args, worker->shared, held, panel, half);
                 if (step < num_steps) {
-                    mok_fused_run_step<A_MAJOR, B_MAJOR>(worker, acc, &behind);
+                    mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
                     step++;
                 }
             }
