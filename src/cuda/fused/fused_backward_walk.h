@@ -6,9 +6,10 @@
  * plan/walk.h, in another order; none of them waits for another of its unit. Gate and up stand one below the other as one matrix, so that an
  * odd number of tiles leaves a place empty once and not twice. Units are counted in 32 bits, as the kernel's counter does.
  *
- * A lap: recompute; D(0) .. D(d-1); then rounds, one a minibatch: round j has D(j+d), E(j) and, mixed with them in proportion, the weight
- * gradients of the experts whose last row of the lap stands in minibatch j-1; those of the last minibatch come at the end. Weight gradients
- * are bound by memory and use no link, D and E wait for the tensor cores: beside each other they take less time than one after the other.
+ * A lap: recompute; D(0) .. D(d-1); then rounds, one a minibatch: round j has D(j+d), E(j) and, if walk.spreads, mixed with them in
+ * proportion the weight gradients of the experts whose last row of the lap stands in minibatch j-1; those of the last minibatch come at the
+ * end. Without spreads all of them stand at the end of the lap. Weight gradients are bound by memory and use no link, D and E wait for the
+ * tensor cores: beside each other they ought to take less time than one after the other, but so far they take more (docs/performance.md).
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_WALK_H
 #define MOK_CUDA_FUSED_BACKWARD_WALK_H
