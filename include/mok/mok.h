@@ -358,7 +358,8 @@ typedef struct mok_forward_args {
     const void *x;         /* [T, H] bf16, in. T is the schedule's num_tokens. NULL only when T is 0. */
     const float *w;        /* [T, K] fp32, in: router weights. Weights of routes with id -1 are not read. */
     const float *shared_w; /* [T] fp32, in: weight of the shared expert per token; NULL = 1; must be NULL without a shared expert */
-    void *y;               /* [T, H] bf16, out. May not overlap any input, the layer's weights, nor the input memory of `saved`. */
+    void *y;               /* [T, H] bf16, out. May not overlap any input, the layer's weights, nor the input memory (mok_saved_input) of
+                            `saved` or of any saved object that waits for its backward pass. */
     mok_saved *saved;      /* kept for backward; NULL = inference. Must be free: never used, its last backward enqueued before, or released.
                             All ranks must give the object of the same index in one pass: it names the memory that peers pull x from. */
 } mok_forward_args;
@@ -386,7 +387,8 @@ typedef struct mok_backward_args {
     float *dw;             /* [T, K] fp32, out: gradient of w; exactly 0 where id is -1 */
     float *dshared_w;      /* [T] fp32, out; NULL = not wanted; must be NULL without a shared expert */
     mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out. No element of any output may
-                              lie on another output, an input or a weight; strided rows may lie between those of another tensor */
+                              lie on another output, an input or a weight, nor on the input memory of `saved` or of a saved object that
+                              waits for its backward pass; strided rows may lie between those of another tensor */
     mok_ffn shared_grads;  /* of the shared expert, over this rank's own tokens only: the caller sums them over ranks */
     int32_t grad_mode;     /* mok_grad_mode, for routed and shared alike */
     int32_t reserved;

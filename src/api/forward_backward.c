@@ -77,7 +77,26 @@ static void weight_spans(const mok_layer *layer, struct mok_span *spans_out)
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------- */
 
-enum { FORWARD_TENSORS = 5, BACKWARD_TENSORS = 6 };
+enum { FORWARD_TENSORS = 5, BACKWARD_TENSORS = 7 };
+
+/* What a pass writes is apart from all else in `spans`, whose last place is free: the input of each saved object that waits for its backward
+ * pass takes it in turn, but for `own`, which has a name of its own or a place among the others. */
+static mok_status check_apart_from_inputs(const mok_group *group, const mok_saved *own, struct mok_span *spans, int32_t num_spans)
+{
+    const struct mok_dims *dims = &group->setup.dims;
+    struct mok_span *input = &spans[num_spans - 1];
+    MOK_TRY(mok_api_check_apart(spans, num_spans - 1));
+    for (int32_t idx = 0; idx < group->setup.num_saved; idx++) {
+        const mok_saved *saved = &group->saved[idx];
+        if (saved->is_waiting && saved != own) {
+            *input = (struct mok_span){.name = "the input of a saved object that waits for its backward pass",
+                                       .base = group->ops->saved_input(saved->inner),
+                                       .bytes = (int64_t)dims->max_tokens * dims->hidden * 2};
+            MOK_TRY(mok_api_check_apart(spans, num_spans));
+        }
+    }
+    return MOK_OK;
+}
 
 static mok_status check_forward_tensors(const mok_layer *layer, const mok_schedule *schedule, const mok_forward_args *args)
 {
@@ -89,7 +108,7 @@ static mok_status check_forward_tensors(const mok_layer *layer, const mok_schedu
     MOK_TRY(check_shared_weight(group, "args.shared_w", args->shared_w, tokens));
     MOK_TRY(mok_api_check_tensor("args.y", args->y, tokens));
     const void *kept = args->saved == NULL ? NULL : group->ops->saved_input(args->saved->inner);
-    struct mok_span spans[FORWARD_TENSORS + LAYER_SPANS] = {
+    struct mok_span spans[FORWARD_TENSORS + LAYER_SPANS + 1] = {
         {.name = "args.y", .base = args->y, .bytes = tokens * row_bytes, .is_output = 1},
         {.name = "args.w", .base = args->w, .bytes = tokens * dims->top_k * 4},
         {.name = "args.shared_w", .base = args->shared_w, .bytes = tokens * 4},
@@ -99,7 +118,7 @@ static mok_status check_forward_tensors(const mok_layer *layer, const mok_schedu
         {.name = "args.x", .base = args->x, .bytes = tokens * row_bytes},
     };
     weight_spans(layer, spans + FORWARD_TENSORS);
-    return mok_api_check_apart(spans, sizeof spans / sizeof spans[0]);
+    return check_apart_from_inputs(group, args->saved, spans, sizeof spans / sizeof spans[0]);
 }
 
 static mok_status check_free(const mok_saved *saved)
@@ -162,19 +181,22 @@ static mok_status check_backward_apart(const mok_layer *layer, int64_t tokens, c
     const struct mok_pass_setup *setup = &layer->group->setup;
     const struct mok_dims *dims = &setup->dims;
     int64_t row_bytes = (int64_t)dims->hidden * 2;
-    struct mok_span spans[BACKWARD_TENSORS + 2 * LAYER_SPANS] = {
+    struct mok_span spans[BACKWARD_TENSORS + 2 * LAYER_SPANS + 1] = {
         {.name = "args.dx", .base = args->dx, .bytes = tokens * row_bytes, .is_output = 1},
         {.name = "args.dw", .base = args->dw, .bytes = tokens * dims->top_k * 4, .is_output = 1},
         {.name = "args.dshared_w", .base = args->dshared_w, .bytes = tokens * 4, .is_output = 1},
         {.name = "args.dy", .base = args->dy, .bytes = tokens * row_bytes},
         {.name = "args.w", .base = args->w, .bytes = tokens * dims->top_k * 4},
         {.name = "args.shared_w", .base = args->shared_w, .bytes = tokens * 4},
+        {.name = "the input of args.saved",
+         .base = layer->group->ops->saved_input(args->saved->inner),
+         .bytes = tokens > 0 ? dims->max_tokens * row_bytes : 0},
     };
     struct mok_span *grads = spans + BACKWARD_TENSORS;
     mok_api_ffn_spans(routed, &args->grads, setup->num_local, dims->hidden, dims->inter, 1, grads);
     mok_api_ffn_spans(shared, &args->shared_grads, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 1, grads + MOK_FFN_SPANS);
     weight_spans(layer, grads + LAYER_SPANS);
-    return mok_api_check_apart(spans, sizeof spans / sizeof spans[0]);
+    return check_apart_from_inputs(layer->group, args->saved, spans, sizeof spans / sizeof spans[0]);
 }
 
 static mok_status check_backward_tensors(const mok_layer *layer, const mok_schedule *schedule, const mok_backward_args *args)

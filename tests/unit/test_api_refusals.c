@@ -483,6 +483,16 @@ static void test_saved_memory(void **state)
     refused(mok_forward(bed->layer, bed->schedule, &args, NULL), MOK_ERR_ARGUMENT, "x", "the input of args.saved is 0x", "overlap args.x");
     args.x = kept;
     assert_int_equal(mok_forward(bed->layer, bed->schedule, &args, NULL), MOK_OK);
+    /* While it waits, no other pass writes there either, and its own backward reads it. */
+    args = good_forward(bed);
+    args.y = OFF(kept, 16);
+    refused(mok_forward(bed->layer, bed->schedule, &args, NULL), MOK_ERR_ARGUMENT, "y", "args.y is 0x", "the input of a saved object that waits");
+    mok_backward_args backward = good_backward(bed);
+    backward.dx = kept;
+    refused(mok_backward(bed->layer, bed->schedule, &backward, NULL), MOK_ERR_ARGUMENT, "dx", "args.dx is 0x", "the input of args.saved");
+    backward = good_backward(bed);
+    backward.grads.gate.base = kept;
+    refused(mok_backward(bed->layer, bed->schedule, &backward, NULL), MOK_ERR_ARGUMENT, "gate", "args.grads.gate", "the input of args.saved");
     assert_int_equal(mok_saved_release(bed->saved), MOK_OK);
 }
 
