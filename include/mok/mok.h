@@ -119,7 +119,9 @@ typedef enum mok_peer_kind {
     MOK_PEER_EXTERNAL = 3  /* the caller maps the memory: see mok_external */
 } mok_peer_kind;
 
-/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO takes the fastest that exists. */
+/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO: CUDA takes FUSED forward and STAGED backward,
+ * which are the faster ones on the shapes measured (docs/performance.md); FUSED and STAGED hold for both passes. The CPU has FUSED alone:
+ * AUTO takes it, STAGED is refused (MOK_ERR_UNSUPPORTED). */
 typedef enum mok_path { MOK_PATH_AUTO = 0, MOK_PATH_STAGED = 1, MOK_PATH_FUSED = 2 } mok_path;
 
 typedef enum mok_grad_mode {
@@ -165,39 +167,39 @@ typedef struct mok_external {
 typedef struct mok_group_config {
     size_t struct_size;
 
-    int32_t backend;   /* mok_backend (same) */
-    int32_t peer;      /* mok_peer_kind (same) */
-    int32_t rank;      /* 0 .. num_ranks-1 */
-    int32_t num_ranks; /* R, 1..1024 (same) */
-    mok_shape shape;   /* (same) */
+    int32_t backend;   /* mok_backend (same); default AUTO: CUDA where it works, else CPU */
+    int32_t peer;      /* mok_peer_kind (same); default THREADS */
+    int32_t rank;      /* 0 .. num_ranks-1; default 0 */
+    int32_t num_ranks; /* R, 1..1024 (same); default 1 */
+    mok_shape shape;   /* (same); no default: all 0 but the format, BF16 */
 
     mok_hub *hub;                   /* MOK_PEER_THREADS: the shared hub. May be NULL when num_ranks is 1. */
     const void *mpi_comm;           /* MOK_PEER_MPI: address of an MPI_Comm of num_ranks processes; NULL = MPI_COMM_WORLD */
     const void *nccl_id;            /* MOK_PEER_NCCL: the 128 bytes of an ncclUniqueId that rank 0 made and handed round */
     const mok_external *external;   /* MOK_PEER_EXTERNAL */
-    int32_t device;                 /* CUDA: device ordinal, -1 = the current one. The caller's current device is left as it was. */
+    int32_t device;                 /* CUDA: device ordinal, -1 = the current one (default). The caller's current device is left as it was. */
 
-    int32_t num_saved;    /* how many mok_saved objects the group owns, 0..65536, all together below 2^60 bytes (same): peer-visible memory
-                             is made collectively, here */
-    int64_t keep_rows; /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case; 0 = recompute
-                          (same) */
+    int32_t num_saved;    /* how many mok_saved objects the group owns, 0..65536, all together below 2^60 bytes (same); default 1. Peer-visible
+                             memory is made collectively, here */
+    int64_t keep_rows; /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case (default);
+                          0 = recompute (same) */
 
-    int32_t path;             /* mok_path (same) */
-    int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128; 0 = automatic */
-    int32_t ring_minibatches; /* minibatches in the ring, >= 1; 0 = automatic */
-    int32_t look_ahead;       /* minibatches of gate+up ahead of down, 1..; 0 = automatic; clamped to ring_minibatches - 1 */
-    int32_t comm_workers;     /* workers (CPU threads, CTAs) that move rows, >= 1; 0 = automatic */
-    int32_t compute_workers;  /* workers that multiply, >= 1; 0 = automatic */
-    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels */
+    int32_t path;             /* mok_path (same); default AUTO */
+    int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128; 0 = automatic (default) */
+    int32_t ring_minibatches; /* minibatches in the ring, >= 1; 0 = automatic (default) */
+    int32_t look_ahead;       /* minibatches of gate+up ahead of down, 1..; 0 = automatic (default); clamped to ring_minibatches - 1 */
+    int32_t comm_workers;     /* workers (CPU threads, CTAs) that move rows, >= 1; 0 = automatic (default) */
+    int32_t compute_workers;  /* workers that multiply, >= 1; 0 = automatic (default) */
+    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels; default 0 */
 
     int64_t peer_timeout_ms;  /* longest wait for a peer to enter or leave a pass; default 600000 */
     int64_t local_timeout_ms; /* longest standstill inside a pass; default 10000 */
 } mok_group_config;
 
-/* Writes defaults, then applies MOK_* environment variables (see mok_option_get). A variable that does not parse is an error. */
+/* Writes defaults (pointers: NULL), then applies MOK_* environment variables (see mok_option_get). A variable that does not parse is an error. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_config_init(mok_group_config *config_out);
 
-/* Memory that a group of this shape needs, per rank, in bytes. Host only; no device is touched. */
+/* Memory that a group of this shape needs, per rank, in bytes. */
 typedef struct mok_memory {
     size_t struct_size;    /* in: sizeof(mok_memory) */
     uint64_t peer_bytes;   /* peer-visible: barriers, index lists, published rows, slots, saved x */
@@ -209,7 +211,12 @@ typedef struct mok_memory {
     int64_t max_rows;      /* worst case of padded rows on this rank */
 } mok_memory;
 
-/* config: not NULL; hub, mpi_comm, nccl_id and external are not looked at. Errors: MOK_ERR_ARGUMENT. */
+/* config: not NULL; hub, mpi_comm, nccl_id and external are not looked at. Local; nothing is allocated, no memory of a device is touched.
+ * Numbers of workers that are left to the library come from the machine (cores; SMs), and minibatch and ring from them: call it where the
+ * group will be created. With MOK_BACKEND_CUDA, and with MOK_BACKEND_AUTO in a build that has CUDA, it asks CUDA for its devices, which
+ * starts CUDA in this process: not before a fork whose child uses CUDA. With MOK_BACKEND_CUDA and no GPU it answers for an H200.
+ * Errors: ARGUMENT, UNSUPPORTED (path, number of experts or GPU that the backend does not have), NOT_BUILT (no such backend in this build),
+ * DEVICE (CUDA does not answer). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
 
 /* Meeting point for num_ranks threads. One hub may serve many groups, one after another or side by side (each mok_group_create is matched
@@ -333,8 +340,8 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, co
 
 /* For tables and tests: blocks until the schedule is built (which takes all ranks) and copies counts to host memory. It holds the group's
  * lock meanwhile: other calls of this group wait, but for those that take no lock. Errors: ARGUMENT, MISMATCH (never built).
- * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: all rows with padding to 128 per expert.
- */
+ * rows_out [El] int64: rows of each local expert (without padding); NULL = not wanted. padded_out: one int64, all rows with padding to
+ * 128 per expert; not NULL. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
 
 /* ---- saved -------------------------------------------------------------------------------------------------------------- */
