@@ -4,13 +4,16 @@
  *
  * Progress. Tasks are numbered; a worker takes the next number from an atomic counter. Every wait of task i is satisfied by communication
  * steps and by tasks below i, except that a pull of a later lap waits for tasks of earlier laps: so the communication workers and one computation
- * worker suffice.
+ * worker suffice. A step is cut into num_comm shares: worker i of the CPU does share i of every step; movers of the fused kernels take shares in
+ * order, as they come.
  *
  * Letters: P pull, G gate+up, W down, C push of y rows (combine); D dgrad of down with the SwiGLU backward, E dgrad of gate+up.
  * Forward tasks:  shared gate+up, shared down, then G(0) .. G(d), W(0), G(d+1), W(1), ...          (d = look-ahead)
  * Backward tasks: shared recompute, D, E, weight gradients, then per lap: recompute of rows not kept, D/E with the look-ahead,
  *                 weight gradients in expert order; at the very end zeros for experts without rows (overwrite mode).
  * Communication:  forward  P(0) .. P(n-1), then C(g), P(g+n) for each g;   backward  per lap all pulls, then all pushes.
+ *                 Forward with pushes_rows (the fused kernel): P(0), P(1), ... alone. W tasks push their rows and count PLACE_FREE; there is no C,
+ *                 and nobody announces Y_DONE.
  */
 #ifndef MOK_PLAN_WALK_H
 #define MOK_PLAN_WALK_H
@@ -80,7 +83,7 @@ struct mok_walk {
     int32_t shared_recompute; /* backward: the shared expert's g, u must be made again */
     int32_t zero_grads;       /* backward: overwrite mode */
     int32_t pushes_rows;      /* forward: down tasks store their rows into the slots themselves, and no step pushes */
-    int32_t interleaves;      /* F(d+j) and S(j) with a look-ahead d of 1 or more: 1 = task by task in proportion, 0 = one behind the other */
+    int32_t interleaves;      /* F(d+j) and S(j) with a look-ahead of 1 or more: 1 = in proportion, 0 = one after the other (all backends) */
     int32_t row_group;        /* row tiles that take their turn at one column tile before the next: order of tiles for cache reuse, >= 1 */
     /* derived by mok_walk_init */
     int32_t num_tiles;
