@@ -49,8 +49,8 @@ static mok_status check_external(const mok_group_config *config)
     if (external == NULL) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "external is NULL, but peer is external");
     }
-    if (external->struct_size < sizeof *external) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "external.struct_size is %zu, must be %zu", external->struct_size, sizeof *external);
+    if (external->struct_size != sizeof *external) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "external.struct_size is %zu: must be %zu", external->struct_size, sizeof *external);
     }
     if (external->bases == NULL) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases is NULL");
