@@ -1,5 +1,5 @@
 /*
- * Layout of the peer-visible region: one per rank, the same offsets on every rank (design.md section 3, protocol.md section 1).
+ * Layout of the peer-visible region: one per rank, the same offsets on every rank (protocol.md section 1).
  *
  * | part        | type [shape]              | written by / read by           | may be written again because                        |
  * | board       | bytes                     | creation only                  | -                                                   |

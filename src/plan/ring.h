@@ -24,7 +24,7 @@ MOK_HD int64_t mok_plan_ring_rows(const struct mok_ring *ring) { return ring->mi
 MOK_HD int64_t mok_plan_ring_row(const struct mok_ring *ring, int64_t row) { return row % mok_plan_ring_rows(ring); }
 
 /*
- * Starting value of the minibatch: every GEMM of it fills `compute_workers` workers twice (design.md section 2):
+ * Starting value of the minibatch: every GEMM of it fills `compute_workers` workers twice:
  * rows >= 2 * C * 128 * 256 / n, n the fewest output columns of a row: min(2I, H) forward, min(I, H) backward.
  */
 MOK_HD int64_t mok_plan_minibatch_rows(const struct mok_dims *dims, int32_t compute_workers, int backward)

@@ -1,5 +1,5 @@
 /*
- * Who owns what, and how large things can get: pure arithmetic on the group's shape (design.md section 1).
+ * Who owns what, and how large things can get: pure arithmetic on the group's shape (words: design.md section 1).
  */
 #ifndef MOK_PLAN_SHAPE_H
 #define MOK_PLAN_SHAPE_H

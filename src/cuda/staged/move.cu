@@ -1,5 +1,5 @@
 /*
- * Dispatch by pull and combine by push: rows between this rank's buffers and the memory of their sources (design.md section 1).
+ * Dispatch by pull and combine by push: rows between this rank's buffers and the memory of their sources (design.md section 2).
  *
  *   PULL  source's rows [T, H] --> buffer row r       also router weights, and zeros in padding rows where rows are contracted later
  *   PUSH  buffer row r --> source's slot               also the gradient of the router weight: its partial sums, added in tile order
