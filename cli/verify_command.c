@@ -43,6 +43,7 @@ struct verify_job {
     struct mok_team *team;
     struct mok_case_where where;
     int is_silent; /* JSON on standard output, or not the process that prints */
+    int has_any;   /* at least one case was asked for */
     int64_t counts[NUM_VERDICTS];
     cJSON *cases;
 };
@@ -141,8 +142,8 @@ static void run_case(struct verify_job *job, const struct mok_ref_case *recipe)
 {
     char words[600];
     if (job->team->is_processes && recipe->num_ranks != job->team->num_ranks) {
-        snprintf(words, sizeof words, "needs %" PRId32 " ranks, and there are %" PRId32 " processes", recipe->num_ranks,
-                 job->team->num_ranks);
+        snprintf(words, sizeof words, "needs %" PRId32 " ranks, and mpirun has started %" PRId32 " process%s", recipe->num_ranks,
+                 job->team->num_ranks, job->team->num_ranks == 1 ? "" : "es");
         say(job, recipe, VERDICT_SKIP, words, 0.0, NULL);
         return;
     }
@@ -206,10 +207,14 @@ static mok_status run_cases(struct verify_job *job, int num_names, char **names)
     job->cases = cJSON_CreateArray();
     for (int idx = 0; idx < mok_ref_case_count(); idx++) {
         if (is_wanted(job->settings, &job->where, num_ranks, mok_ref_case_get(idx), num_names, names)) {
+            job->has_any = 1;
             run_case(job, mok_ref_case_get(idx));
         }
     }
     mok_cli_progress_end();
+    if (!job->has_any && mok_team_prints(job->team)) {
+        fprintf(stderr, "mok verify: no%s case has %" PRId64 " ranks: --list prints them\n", job->settings->is_quick ? " quick" : "", num_ranks);
+    }
     if (!job->is_silent) {
         printf("%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped; backend %s, peer %s\n", job->counts[VERDICT_PASS],
                job->counts[VERDICT_FAIL], job->counts[VERDICT_SKIP], mok_seat_backend_name(&job->team->config),
@@ -257,7 +262,7 @@ static int check_request(const mok_group_config *config, const struct mok_case_w
         return mok_cli_usage(&mok_command_verify, "--peer must be threads, external or mpi");
     }
     if (!mok_case_has_ranks(where->backend, where->ranks)) {
-        return mok_cli_usage(&mok_command_verify, "backend %s has no such peer: use threads", mok_seat_backend_name(config));
+        return mok_cli_usage(&mok_command_verify, "backend %s has no such peer: must be threads or external", mok_seat_backend_name(config));
     }
     for (int idx = 0; idx < num_names; idx++) {
         const struct mok_ref_case *recipe = mok_ref_case_find(names[idx]);

@@ -51,9 +51,6 @@ static const struct mok_bench_settings bench_initial = {
               .shared_inter = MOK_BENCH_NOT_GIVEN,
               .tokens = MOK_BENCH_NOT_GIVEN,
               .num_ranks = MOK_BENCH_NOT_GIVEN},
-    .skew_word = "balanced",
-    .pass_word = "forward",
-    .routes = "data/qwen3moe-code/routing.safetensors",
     .num_repeats = MOK_BENCH_NOT_GIVEN,
     .num_warmups = MOK_BENCH_NOT_GIVEN,
 };
@@ -65,6 +62,7 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     num_ranks = is_cuda ? mok_bench_device_count() : HOST_RANKS;
     num_ranks = num_ranks > MOK_SHAPE_MAX_RANKS ? MOK_SHAPE_MAX_RANKS : num_ranks;
 #endif
+    MOK_TRY(mok_bench_check_options(settings, is_cuda ? MOK_BENCH_DEVICE : MOK_BENCH_HOST));
     MOK_TRY(mok_seat_check_backend(config));
     MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
     if (mok_output_overwrites(settings->json, settings->routes)) {
@@ -74,9 +72,6 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     MOK_TRY(mok_shape_check(&settings->shape, config));
     MOK_TRY(mok_output_check(settings->json));
     MOK_TRY(mok_output_check(settings->timeline));
-    if (settings->sweep != NULL && !is_cuda) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep needs the cuda backend");
-    }
     MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
     mok_seat_warn_workers(config, team->num_ranks);
 #ifdef MOK_HAVE_CUDA
@@ -88,12 +83,14 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
 }
 
 /* The products of a layer alone, on one GPU. */
-static mok_status measure_gemms(const struct mok_bench_settings *settings)
+static mok_status measure_gemms(const struct mok_bench_settings *settings, const mok_group_config *config)
 {
+    MOK_TRY(mok_bench_check_options(settings, MOK_BENCH_GEMMS));
     MOK_TRY(mok_output_check(settings->json));
 #ifdef MOK_HAVE_CUDA
-    return mok_bench_gemms(settings);
+    return mok_bench_gemms(settings, config);
 #else
+    (void)config;
     return mok_cli_fail(MOK_ERR_UNSUPPORTED, "this build has no CUDA");
 #endif
 }
@@ -111,7 +108,7 @@ static int bench_command(void *given, mok_group_config *config, int num_names, c
         return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
     }
     int is_cuda = strcmp(mok_seat_backend_name(config), "cuda") == 0;
-    mok_status status = is_gemm ? measure_gemms(settings) : measure(settings, config, is_cuda, &team);
+    mok_status status = is_gemm ? measure_gemms(settings, config) : measure(settings, config, is_cuda, &team);
     int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
                : status == MOK_ERR_ARGUMENT ? mok_cli_usage(&mok_command_bench, "%s", mok_cli_sentence())
                                             : mok_cli_report(&mok_command_bench, status);

@@ -458,13 +458,16 @@ static void print_head(const struct mok_bench_machine *machine)
     printf("%-22s %-5s %-14s %9s %9s %9s %7s %9s %7s\n", "shape", "rows", "GEMM", "ms least", "median", "most", "TF/s", "dense ms", "share");
 }
 
-mok_status mok_bench_gemms(const struct mok_bench_settings *settings)
+mok_status mok_bench_gemms(const struct mok_bench_settings *settings, const mok_group_config *config)
 {
     char name[256], bus[32], line[4096], commit[128];
     int32_t num_sms;
     struct mok_bench_machine machine;
     struct mok_bench_settings resolved = *settings;
+    mok_group_config own = *config;
+    own.backend = MOK_BACKEND_CUDA;
     MOK_TRY(mok_bench_resolve(&resolved, 1, NUM_RANKS));
+    MOK_TRY(mok_shape_check(&resolved.shape, &own));
     if (mok_bench_count_gpus() < 1) {
         return mok_cli_fail(MOK_ERR_UNSUPPORTED, "no GPU was found");
     }

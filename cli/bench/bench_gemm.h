@@ -11,6 +11,6 @@
  * owns with equal routes. Without a shape: every named one of full size whose slice is not named, and the slices. Errors: ARGUMENT, UNSUPPORTED
  * (no GPU, no cuBLAS), and those of the GEMMs.
  */
-mok_status mok_bench_gemms(const struct mok_bench_settings *settings);
+mok_status mok_bench_gemms(const struct mok_bench_settings *settings, const mok_group_config *config);
 
 #endif

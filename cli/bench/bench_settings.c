@@ -66,10 +66,54 @@ static mok_status find_skew(const char *word, enum mok_bench_skew *skew_out)
     return mok_cli_fail(MOK_ERR_ARGUMENT, "--skew is '%s': must be one of balanced|zipf|hot|real", mok_cli_quote(word));
 }
 
+mok_status mok_bench_check_options(const struct mok_bench_settings *settings, enum mok_bench_what what)
+{
+    int is_sweep = settings->sweep != NULL;
+    int is_real = settings->skew_word != NULL && strcmp(settings->skew_word, "real") == 0;
+    const struct {
+        const char *name;
+        int is_given, is_of_host; /* none goes with GEMMs alone, every one with a layer on GPUs */
+        const char *needs;        /* another option that it is nothing without; NULL = none, or that one is given */
+    } options[] = {
+        {"--sweep", is_sweep, 0, NULL},
+        {"--pass", settings->pass_word != NULL, 0, is_sweep ? NULL : "--sweep"},
+        {"--summary", settings->is_traced, 0, is_sweep ? NULL : "--sweep"},
+        {"--timeline", settings->timeline != NULL, 0, is_sweep ? NULL : "--sweep"},
+        {"--zero-copy", settings->is_zero_copy, 0, NULL},
+        {"--no-stages", settings->has_no_stages, 0, NULL},
+        {"--skew", settings->skew_word != NULL, 1, NULL},
+        {"--routes", settings->routes != NULL, 1, is_real ? NULL : "--skew real"},
+    };
+    for (size_t idx = 0; idx < sizeof options / sizeof options[0]; idx++) {
+        if (!options[idx].is_given) {
+            continue;
+        }
+        if (what == MOK_BENCH_GEMMS) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "%s does not go with 'gemm'", options[idx].name);
+        }
+        if (options[idx].needs != NULL) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "%s needs %s", options[idx].name, options[idx].needs);
+        }
+        if (what == MOK_BENCH_HOST && !options[idx].is_of_host) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "%s needs the cuda backend", options[idx].name);
+        }
+    }
+    if (is_sweep && settings->has_no_stages) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--no-stages does not go with --sweep, which times no stages");
+    }
+    if (settings->pass_word != NULL && strcmp(settings->pass_word, "forward") != 0 && strcmp(settings->pass_word, "backward") != 0) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--pass is '%s': must be forward or backward", mok_cli_quote(settings->pass_word));
+    }
+    return MOK_OK;
+}
+
 mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, int32_t num_ranks)
 {
     struct mok_shape_settings *shape = &settings->shape;
     const struct named_shape *named;
+    settings->skew_word = settings->skew_word == NULL ? "balanced" : settings->skew_word;
+    settings->pass_word = settings->pass_word == NULL ? "forward" : settings->pass_word;
+    settings->routes = settings->routes == NULL ? "data/qwen3moe-code/routing.safetensors" : settings->routes;
     MOK_TRY(find_shape(settings->shape_name, &named));
     MOK_TRY(find_skew(settings->skew_word, &settings->skew));
     take_default(&shape->experts, named->experts);

@@ -19,8 +19,8 @@ enum mok_bench_skew {
 struct mok_bench_settings {
     struct mok_shape_settings shape; /* numbers that are not given are MOK_BENCH_NOT_GIVEN until mok_bench_resolve */
     const char *shape_name;          /* NULL = none */
-    const char *skew_word;
-    const char *routes; /* file with the routes of MOK_BENCH_REAL */
+    const char *skew_word; /* this, routes and pass_word: NULL = not given, until mok_bench_resolve */
+    const char *routes;    /* file with the routes of MOK_BENCH_REAL */
     int64_t num_repeats, num_warmups;
     int is_zero_copy; /* CUDA: x stands in the saved object's memory before the pass */
     int has_no_stages; /* CUDA: the layer alone is timed */
@@ -32,6 +32,12 @@ struct mok_bench_settings {
     const char *commit; /* NULL = ask git */
     enum mok_bench_skew skew;
 };
+
+/* What is measured, which decides the options that apply. */
+enum mok_bench_what { MOK_BENCH_HOST, MOK_BENCH_DEVICE, MOK_BENCH_GEMMS };
+
+/* Refuses options that would be ignored. Before mok_bench_resolve. Errors: ARGUMENT. */
+mok_status mok_bench_check_options(const struct mok_bench_settings *settings, enum mok_bench_what what);
 
 /* Fills in what was not given: from the named shape, else from the defaults of the backend; num_ranks is the default number of ranks.
  * Errors: ARGUMENT (a name that is not known). */

@@ -125,7 +125,12 @@ static mok_status find_num_tokens(const struct mok_safetensors *file, int32_t hi
     if (x == NULL) {
         return mok_cli_fail(MOK_ERR_IO, "%s: tensor \"hidden_states\" is missing", mok_safetensors_label(file));
     }
-    *num_out = x->num_dims == 2 ? x->dims[0] : 0;
+    if (x->num_dims != 2) {
+        char text[128];
+        return mok_cli_fail(MOK_ERR_IO, "%s: tensor \"hidden_states\" has shape %s: must be [tokens, %" PRId32 "]", mok_safetensors_label(file),
+                            mok_file_shape_text(x, text, sizeof text), hidden);
+    }
+    *num_out = x->dims[0];
     return check_tensor(file, x, MOK_FILE_BF16, *num_out, hidden);
 }
 

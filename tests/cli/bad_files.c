@@ -161,6 +161,14 @@ static void make_inputs(const char *golden, const char *out)
     copy = open_copy(golden, "mixtral/io.safetensors");
     write_copy(&copy, out, "io_other_model.safetensors");
     copy = open_copy(golden, "qwen3_moe/io.safetensors");
+    struct mok_file_tensor *x = find(&copy, "hidden_states");
+    int64_t hidden = x->dims[1];
+    x->dims[2] = hidden;
+    x->dims[1] = x->dims[0];
+    x->dims[0] = 1;
+    x->num_dims = 3;
+    write_copy(&copy, out, "io_batch.safetensors");
+    copy = open_copy(golden, "qwen3_moe/io.safetensors");
     *find(&copy, "hidden_states") = copy.tensors[copy.num - 1];
     copy.num--;
     write_copy(&copy, out, "io_without_input.safetensors");

@@ -50,7 +50,21 @@ expect 2 "mok bench: --top-k is 4: must be at most --experts, 3" bench --experts
 expect 2 "mok bench: --skew is 'even': must be one of balanced|zipf|hot|real" bench --skew even --backend cpu
 expect 2 "mok bench: --skew real has routes for 64 experts, top 8: the shape has 32, top 4" bench --skew real --backend cpu
 expect 2 "mok bench: argument 'gem' is not expected" bench gem
+expect 2 "mok bench: --pass needs --sweep" bench --pass sideways --backend cpu
+expect 2 "mok bench: --summary needs --sweep" bench --summary --backend cpu
+expect 2 "mok bench: --timeline needs --sweep" bench --timeline t.svg --backend cpu
+expect 2 "mok bench: --sweep needs the cuda backend" bench --sweep path=fused --backend cpu
+expect 2 "mok bench: --zero-copy needs the cuda backend" bench --zero-copy --backend cpu
+expect 2 "mok bench: --no-stages needs the cuda backend" bench --no-stages --backend cpu
+expect 2 "mok bench: --routes needs --skew real" bench --routes f --backend cpu
+expect 2 "mok bench: --routes needs --skew real" bench --routes f --skew zipf --backend cpu
+if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
+    expect 2 "mok bench: config.shape.hidden is 60: must be a multiple of 8 from 8 to 1048576" bench gemm --hidden 60
+fi
+expect 2 "mok bench: --skew does not go with 'gemm'" bench gemm --skew zipf
+expect 2 "mok bench: --sweep does not go with 'gemm'" bench gemm --sweep path=fused
 expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace --out timeline.txt
+expect 2 "mok verify: backend cuda has no such peer: must be threads or external" verify --peer mpi --backend cuda
 expect 2 "mok verify: 'no-such-case' is no case: --list prints them" verify no-such-case
 expect 2 "mok info: a shape needs --experts, --top-k, --hidden, --intermediate and --tokens" info --hidden 64
 MOK_MINIBATCH=many
@@ -132,6 +146,8 @@ done
         run $good --input io_ids_type.safetensors
     expect 3 'mok run: io_ids_width.safetensors: tensor "topk_ids" has shape [40, 8]: must be [40, 4] (MOK_ERR_IO)' \
         run $good --input io_ids_width.safetensors
+    expect 3 'mok run: io_batch.safetensors: tensor "hidden_states" has shape [1, 40, 64]: must be [tokens, 64] (MOK_ERR_IO)' \
+        run $good --input io_batch.safetensors
     expect 3 'mok run: io_other_model.safetensors: tensor "topk_ids" has shape [41, 2]: must be [41, 4] (MOK_ERR_IO)' \
         run $good --input io_other_model.safetensors
     expect 3 'mok run: io_without_input.safetensors: tensor "hidden_states" is missing (MOK_ERR_IO)' \

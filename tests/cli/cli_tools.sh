@@ -19,6 +19,10 @@ first=$(sed -n '1s/ .*//p' list)
 "$mok" verify --backend cpu "$first" idle-rank --json verify.json > verify
 check "two cases pass" [ "$(grep -c -e '^PASS ' verify)" = 2 ]
 check "summary" grep -q -e '^2 passed, 0 failed, 0 skipped; backend cpu, peer threads$' verify
+got=0
+"$mok" verify --backend cpu --ranks 7 > none 2> none_err || got=$?
+check "no case: code" [ "$got" -eq 77 ]
+check "no case: reason" grep -q -e '^mok verify: no case has 7 ranks: --list prints them$' none_err
 check "verify JSON" grep -q -e '"passed":[[:space:]]*2' verify.json
 
 "$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 > info
