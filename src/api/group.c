@@ -115,6 +115,9 @@ mok_status mok_group_saved(mok_group *group, int32_t idx, mok_saved **saved_out)
 {
     MOK_TRY(mok_api_check_given("group", group));
     MOK_TRY(mok_api_check_given("saved_out", saved_out));
+    if (group->setup.num_saved == 0) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "idx is %" PRId32 ": the group has no saved objects, it was created with num_saved = 0", idx);
+    }
     if (idx < 0 || idx >= group->setup.num_saved) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "idx is %" PRId32 ": must be from 0 to %" PRId32 ", the group has num_saved = %" PRId32, idx,
                              group->setup.num_saved - 1, group->setup.num_saved);

@@ -109,8 +109,8 @@ mok_status mok_cpu_check_alive(struct mok_pass_group *group)
                              (unsigned long long)fault.seen, (unsigned long long)fault.expected);
     }
     if (status != MOK_OK) {
-        return mok_base_fail(status, "rank %d: worker %d waited too long at site %d, index %lld: expected %lld, saw %lld", rank,
-                             fault.block, fault.site, (long long)fault.index, (long long)fault.expected, (long long)fault.seen);
+        return mok_base_fail(status, "rank %d: worker %d waited too long for %s, index %lld: expected %lld, saw %lld", rank,
+                             fault.block, mok_site_name(fault.site), (long long)fault.index, (long long)fault.expected, (long long)fault.seen);
     }
     return MOK_OK;
 }
