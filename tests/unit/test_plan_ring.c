@@ -11,7 +11,7 @@
 #include "plan/ring.h"
 #include "test_plan_random.h"
 
-/* The rule of design.md: the fewest rows, in multiples of 128, so that every GEMM has at least two 128 x 256 tiles per worker. */
+/* The rule of plan/ring.h: the fewest rows, in multiples of 128, so that every GEMM has at least two 128 x 256 tiles per worker. */
 static void minibatch_fills_the_workers_twice(void **state)
 {
     (void)state;

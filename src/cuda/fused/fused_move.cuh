@@ -4,7 +4,8 @@
  *
  *   pull   source's row [T, H] -> x of the padded row: in the saved object where it is kept, else in the ring; zeros in kept padding rows
  *          up to the expert's next multiple of 64 (they are contracted in backward)
- *   push   y of the padded row in the ring -> the source's slot, row tile after row tile behind y_done
+ *   push   y of the padded row in the ring -> the source's slot, row tile after row tile behind y_done;
+ *          none where down tiles push (walk.pushes_rows)
  *
  * Rows are cut into chunks, one chunk of one row is an item, and a lane has one place in shared memory through which its items go, one
  * after the other and independent of the other lanes:
