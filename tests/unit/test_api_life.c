@@ -131,6 +131,21 @@ static void test_saved_life(void **state)
     assert_int_equal(backward(f->layer, f->schedule, f->saved[0]), MOK_OK);
 }
 
+static void test_no_saved(void **state)
+{
+    (void)state;
+    mok_group_config config;
+    mok_group *group = NULL;
+    mok_saved *saved = NULL;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.num_saved = 0;
+    config.shape = (mok_shape){.num_experts = 1, .top_k = 1, .hidden = HIDDEN, .intermediate = INTER, .max_tokens = TOKENS};
+    assert_int_equal(mok_api_create(&config, &fake_ops, &mok_peer_threads, &group), MOK_OK);
+    assert_int_equal(mok_group_saved(group, 0, &saved), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "idx is 0: the group has no saved objects"));
+    assert_int_equal(mok_group_destroy(group), MOK_OK);
+}
+
 /* A caller that drops a step. */
 static void test_release(void **state)
 {
@@ -350,7 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FAMILY(test_saved_life), IN_FAMILY(test_release),        IN_FAMILY(test_wrong_partner), IN_FAMILY(test_two_in_flight),
         IN_FAMILY(test_two_groups), IN_FAMILY(test_address_again),  IN_FAMILY(test_dead_group),    IN_FAMILY(test_destroy_order),
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_names), cmocka_unit_test(test_build),
+        cmocka_unit_test(test_no_saved), cmocka_unit_test(test_nothing), cmocka_unit_test(test_names), cmocka_unit_test(test_build),
         cmocka_unit_test(test_local_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
