@@ -234,11 +234,18 @@ mok_status mok_run_check_results(const struct mok_run_input *input, const struct
     return with_oracle ? check_oracles(input, outputs, checks) : MOK_OK;
 }
 
-int mok_run_checks_passed(const struct mok_run_checks *checks)
+enum mok_run_verdict mok_run_checks_verdict(const struct mok_run_checks *checks)
 {
-    int64_t num_failed = 0;
+    int64_t num_failed = 0, num_checked = 0;
     for (int idx = 0; idx < checks->num; idx++) {
         num_failed += checks->checks[idx].num_failed;
+        num_checked += checks->checks[idx].num_checked;
     }
-    return num_failed == 0;
+    return num_failed > 0 ? MOK_RUN_MISMATCH : num_checked > 0 ? MOK_RUN_OK : MOK_RUN_UNCHECKED;
+}
+
+const char *mok_run_verdict_word(enum mok_run_verdict verdict)
+{
+    static const char *const words[] = {"ok", "mismatch", "nothing checked"};
+    return words[verdict];
 }

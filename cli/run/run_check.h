@@ -43,7 +43,10 @@ void mok_run_check_router(const struct mok_run_input *input, struct mok_run_chec
 mok_status mok_run_check_results(const struct mok_run_input *input, const struct mok_ref_outputs *outputs, int with_oracle,
                                  struct mok_run_checks *checks);
 
-/* 1 when nothing failed. */
-int mok_run_checks_passed(const struct mok_run_checks *checks);
+enum mok_run_verdict { MOK_RUN_OK, MOK_RUN_MISMATCH, MOK_RUN_UNCHECKED /* nothing was compared, so nothing is shown */ };
+
+enum mok_run_verdict mok_run_checks_verdict(const struct mok_run_checks *checks);
+/* Its word in reports. */
+const char *mok_run_verdict_word(enum mok_run_verdict verdict);
 
 #endif

@@ -35,7 +35,7 @@ static const struct mok_cli_option run_options[] = {
      0},
     {"output", MOK_CLI_TEXT, FIELD(output), "FILE", "Write y, dx, ids, weights and their gradients to a safetensors file.", 0, 0},
     {"ranks", MOK_CLI_COUNT, FIELD(num_ranks), "N", "Ranks of the group; default 1, or all processes of mpirun.", 1, MOK_TEAM_MAX_RANKS},
-    {"no-oracle", MOK_CLI_FLAG, FIELD(without_oracle), NULL, "Compare with stored tensors only; for inputs that are large.", 0, 0},
+    {"no-oracle", MOK_CLI_FLAG, FIELD(without_oracle), NULL, "Compare with stored tensors only; for inputs that are large. Without any the run ends with 77.", 0, 0},
     {"json", MOK_CLI_TEXT, FIELD(json), "FILE", "Write the report as JSON; - is standard output, without the table.", 0, 0},
 };
 
@@ -52,7 +52,7 @@ struct run_job {
     const char *backend;
     const struct run_settings *settings;
     const struct mok_team *team;
-    int passed; /* on the process that prints */
+    enum mok_run_verdict verdict; /* on the process that prints; MOK_RUN_OK on the others */
 };
 
 static mok_status count_rows(struct mok_seat *seat, struct mok_run_rank *part)
@@ -191,7 +191,7 @@ static mok_status check_and_report(void *context)
     if (status == MOK_OK && settings->output != NULL) {
         status = write_output(job, settings->output);
     }
-    job->passed = mok_run_checks_passed(checks);
+    job->verdict = mok_run_checks_verdict(checks);
     free(checks);
     return status;
 }
@@ -257,7 +257,7 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     if (job == NULL) {
         return mok_cli_report(&mok_command_run, mok_cli_fail(MOK_ERR_MEMORY, "no memory"));
     }
-    job->passed = 1;
+    job->verdict = MOK_RUN_OK;
     mok_status status = mok_team_open(config, settings->num_ranks, &team);
     int code = MOK_CLI_EXIT_OK;
     int is_mistake = status == MOK_ERR_ARGUMENT;
@@ -273,7 +273,8 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
         if (status != MOK_OK) {
             code = mok_team_prints(&team) ? mok_cli_report(&mok_command_run, status) : mok_cli_exit_of(status);
         } else {
-            code = job->passed ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_MISMATCH;
+            static const int codes[] = {MOK_CLI_EXIT_OK, MOK_CLI_EXIT_MISMATCH, MOK_CLI_EXIT_SKIP}; /* by verdict */
+            code = codes[job->verdict];
         }
     }
     mok_ref_outputs_free(&job->input.problem, &job->outputs);

@@ -99,7 +99,8 @@ static void print_checks(const struct mok_run_report *report)
                log2(error->l2), log2(MOK_RUN_ROW_L2), error->ulp, MOK_RUN_ROW_ULP, error->token, error->rank,
                report->input->stored.output != NULL ? "the stored output" : "the oracle");
     }
-    printf("result: %s\n", mok_run_checks_passed(checks) ? "ok" : "MISMATCH");
+    enum mok_run_verdict verdict = mok_run_checks_verdict(checks);
+    printf("result: %s\n", verdict == MOK_RUN_MISMATCH ? "MISMATCH" : mok_run_verdict_word(verdict));
 }
 
 void mok_run_report_print(const struct mok_run_report *report)
@@ -193,7 +194,7 @@ mok_status mok_run_report_write(const struct mok_run_report *report, const char 
     const struct mok_run_checks *checks = report->checks;
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "command", "run");
-    cJSON_AddStringToObject(root, "result", mok_run_checks_passed(checks) ? "ok" : "mismatch");
+    cJSON_AddStringToObject(root, "result", mok_run_verdict_word(mok_run_checks_verdict(checks)));
     cJSON_AddItemToObject(root, "layer", layer_json(report));
     cJSON_AddStringToObject(root, "input", report->rows);
     cJSON_AddNumberToObject(root, "tokens", (double)report->input->problem.num_tokens);

@@ -28,6 +28,21 @@ run() {
 }
 said() { check "sentence '$1'" [ "$(head -n 1 err)" = "$1" ]; }
 
+# A run that compares nothing has shown nothing: rows alone (two of zeros), no oracle.
+hidden=$(sed -n 's/.*"hidden_size": *\([0-9]*\).*/\1/p' config.json)
+header=$(printf '{"hidden_states":{"dtype":"BF16","shape":[2,%d],"data_offsets":[0,%d]}}' "$hidden" $((4 * hidden)))
+{
+    # shellcheck disable=SC2059 # the length of the header, little-endian, below 256
+    printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0"
+    printf '%s' "$header"
+    head -c $((4 * hidden)) /dev/zero
+} > rows.safetensors
+run 77 --input rows.safetensors --no-oracle --json unchecked.json
+check "nothing checked, in text" grep -q -x 'result: nothing checked' out
+check "nothing checked, in JSON" grep -q '"result":[[:space:]]*"nothing checked"' unchecked.json
+run 0 --input rows.safetensors
+check "rows alone against the oracle" grep -q -x 'result: ok' out
+
 # Inputs are never overwritten, under no name.
 for file in layer.safetensors ./layer.safetensors link_to_weights hard_link "$work/layer.safetensors"; do
     for option in output json; do
