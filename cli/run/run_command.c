@@ -35,7 +35,8 @@ static const struct mok_cli_option run_options[] = {
      0},
     {"output", MOK_CLI_TEXT, FIELD(output), "FILE", "Write y, dx, ids, weights and their gradients to a safetensors file.", 0, 0},
     {"ranks", MOK_CLI_COUNT, FIELD(num_ranks), "N", "Ranks of the group; default 1, or all processes of mpirun.", 1, MOK_TEAM_MAX_RANKS},
-    {"no-oracle", MOK_CLI_FLAG, FIELD(without_oracle), NULL, "Compare with stored tensors only; for inputs that are large. Without any the run ends with 77.", 0, 0},
+    {"no-oracle", MOK_CLI_FLAG, FIELD(without_oracle), NULL,
+     "Compare with stored tensors only; for inputs that are large. Without any the run ends with 77.", 0, 0},
     {"json", MOK_CLI_TEXT, FIELD(json), "FILE", "Write the report as JSON; - is standard output, without the table.", 0, 0},
 };
 
