@@ -120,7 +120,7 @@ typedef enum mok_peer_kind {
 } mok_peer_kind;
 
 /* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO: CUDA takes FUSED forward and STAGED backward,
- * which are the faster ones on the shapes measured (docs/performance.md); FUSED and STAGED hold for both passes. The CPU has FUSED alone:
+ * whose times stand in docs/performance.md; FUSED and STAGED hold for both passes. The CPU has FUSED alone:
  * AUTO takes it, STAGED is refused (MOK_ERR_UNSUPPORTED). */
 typedef enum mok_path { MOK_PATH_AUTO = 0, MOK_PATH_STAGED = 1, MOK_PATH_FUSED = 2 } mok_path;
 
