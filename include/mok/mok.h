@@ -219,14 +219,15 @@ typedef struct mok_memory {
  * DEVICE (CUDA does not answer). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
 
-/* Meeting point for num_ranks threads. One hub may serve many groups, one after another or side by side (each mok_group_create is matched
- * by order). The caller destroys it after the last group. Not collective. */
+/* Meeting point for num_ranks threads, 1..1024. One hub may serve many groups, one after another or side by side (each mok_group_create is
+ * matched by order; a rank makes one such call at a time). The caller destroys it after the last group. Not collective. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_hub_create(int32_t num_ranks, mok_hub **hub_out);
 MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
 
 /* Collective, blocking (bounded by peer_timeout_ms). Checks that the ranks agree, makes all memory, loads every kernel.
  * All ranks succeed or all fail: when one rank cannot, the others return its status and its sentence. (A rank whose own arguments are
- * refused returns at once and does not meet the others, who then wait for it until peer_timeout_ms is over.)
+ * refused returns at once and does not meet the others, who then wait for it until peer_timeout_ms is over. A rank that two callers claim is
+ * told to all who have come (threads, external), and so is a rank that is not the process's own in the communicator (mpi): ARGUMENT.)
  * On failure *group_out is untouched and nothing is left behind; external regions must be zeroed before another attempt.
  * Several ranks of a group on one GPU wait for each other there, so each needs hardware queues and a stream of its own: set
  * CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment before the process makes its first CUDA call (too few queues: UNSUPPORTED), and give

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/limits.h"
 #include "base/status.h"
 
 enum {
@@ -18,8 +19,8 @@ enum {
 
 mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config)
 {
-    if (config->num_ranks < 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, must be at least 1", config->num_ranks);
+    if (config->num_ranks < 1 || config->num_ranks > MOK_MAX_RANKS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, must be 1..%d", config->num_ranks, MOK_MAX_RANKS);
     }
     if (config->rank < 0 || config->rank >= config->num_ranks) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %d, must be 0..%d", config->rank, config->num_ranks - 1);

@@ -8,7 +8,8 @@
  * 4.1), and MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped
  * outlives its owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
  *
- * join    copy the communicator; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went
+ * join    copy the communicator; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went, and which rank
+ *         their configs name: one that is not the communicator's fails on all, who would else wait for a process that is not coming
  * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink the own name
  *
  * After a time-out inside MPI the copy of the communicator and the buffers of the pending call are left to MPI, which cannot cancel it.
@@ -40,12 +41,20 @@
 
 enum { STEM_BYTES = 48, NAME_BYTES = 64 };
 
+/* What a process tells of itself when all meet. */
+struct report {
+    int32_t error; /* errno: 0, or why it has no boards */
+    int32_t rank;  /* as its config has it */
+};
+
+enum { REPORT_INTS = sizeof(struct report) / sizeof(int32_t) };
+
 struct mpi_peer {
-    struct mok_peer peer;  /* first, so that a peer is one of these */
+    struct mok_peer peer;  /* first, so that a peer is one of these; its rank is the communicator's */
     MPI_Comm comm;         /* own copy, until all have met */
     char stem[STEM_BYTES]; /* of the names of all shared objects of this group; from rank 0 */
-    int32_t error;         /* errno of this rank: 0, or why it has no boards */
-    int32_t *errors;       /* [num_ranks] */
+    struct report report;
+    struct report *reports; /* [num_ranks] */
     char *board_memory;    /* num_ranks boards */
     char **boards;         /* [num_ranks] into board_memory */
     struct mok_notice notice;
@@ -149,14 +158,18 @@ static mok_status check_comm(const mok_group_config *config, MPI_Comm comm)
         return mok_base_fail(MOK_ERR_ARGUMENT, "mpi_comm points to MPI_COMM_NULL");
     }
     int size = 0;
-    int rank = 0;
     MPI_Comm_size(comm, &size);
-    MPI_Comm_rank(comm, &rank);
     if (size != config->num_ranks) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, but the communicator has %d processes", config->num_ranks, size);
     }
-    if (rank != config->rank) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %d, but this process is rank %d of the communicator", config->rank, rank);
+    return MOK_OK;
+}
+
+static mok_status check_rank(const struct mpi_peer *self)
+{
+    if (self->report.rank != self->peer.rank) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %d, but this process is rank %d of the communicator", self->report.rank,
+                             self->peer.rank);
     }
     return MOK_OK;
 }
@@ -188,13 +201,13 @@ static void make_boards(struct mpi_peer *self)
     uint64_t chance[2] = {0, 0};
     char name[NAME_BYTES];
     if (getrandom(chance, sizeof chance, 0) != (ssize_t)sizeof chance) {
-        self->error = EIO;
+        self->report.error = EIO;
         return;
     }
     snprintf(self->stem, sizeof self->stem, "/mok-%016llx%016llx", (unsigned long long)chance[0], (unsigned long long)chance[1]);
     board_name(self, name);
-    self->error = make_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
-    if (self->error != 0) {
+    self->report.error = make_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
+    if (self->report.error != 0) {
         self->stem[0] = '\0';
     }
 }
@@ -208,9 +221,9 @@ static mok_status exchange_boards(struct mpi_peer *self)
     MOK_TRY(finish(self, error, &request, "MPI_Ibcast"));
     if (self->peer.rank != 0 && self->stem[0] != '\0') {
         board_name(self, name);
-        self->error = open_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
+        self->report.error = open_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
     }
-    error = MPI_Iallgather(&self->error, 1, MPI_INT32_T, self->errors, 1, MPI_INT32_T, self->comm, &request);
+    error = MPI_Iallgather(&self->report, REPORT_INTS, MPI_INT32_T, self->reports, REPORT_INTS, MPI_INT32_T, self->comm, &request);
     return finish(self, error, &request, "MPI_Iallgather");
 }
 
@@ -233,10 +246,18 @@ static mok_status meet(struct mpi_peer *self, MPI_Comm comm)
     return check_mpi(MPI_Comm_free(&self->comm), self->peer.rank, "MPI_Comm_free"); /* every rank comes here, and all transfers are over */
 }
 
-static mok_status check_errors(const struct mpi_peer *self)
+/* The own mistake first: nobody knows it better. */
+static mok_status check_reports(const struct mpi_peer *self)
 {
+    MOK_TRY(check_rank(self));
     for (int32_t r = 0; r < self->peer.num_ranks; r++) {
-        errno = self->errors[r];
+        if (self->reports[r].rank != r) {
+            return mok_base_fail(MOK_ERR_ARGUMENT, "rank %d: process %d of the communicator has rank %d: must be %d", self->peer.rank, r,
+                                 self->reports[r].rank, r);
+        }
+    }
+    for (int32_t r = 0; r < self->peer.num_ranks; r++) {
+        errno = self->reports[r].error;
         if (errno != 0 && r == 0) {
             return mok_base_fail(MOK_ERR_MEMORY, "rank 0 cannot make shared memory to meet %d ranks: %m", self->peer.num_ranks);
         }
@@ -260,7 +281,7 @@ static void forget(struct mpi_peer *self)
     if (self->board_memory != NULL) {
         munmap(self->board_memory, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES);
     }
-    free(self->errors);
+    free(self->reports);
     free(self->boards);
     mok_peer_fini(&self->peer);
     free(self);
@@ -273,8 +294,12 @@ static void mpi_leave(struct mok_peer *peer)
     forget(self);
 }
 
-static mok_status make_peer(const mok_group_config *config, struct mpi_peer **self_out)
+/* The communicator decides which rank this process is: all meet, also when a config says something else, and hear of it. */
+static mok_status make_peer(const mok_group_config *wanted, MPI_Comm comm, struct mpi_peer **self_out)
 {
+    mok_group_config known = *wanted, *config = &known;
+    MPI_Comm_rank(comm, &config->rank);
+
     struct mpi_peer *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
@@ -284,9 +309,10 @@ static mok_status make_peer(const mok_group_config *config, struct mpi_peer **se
         free(self);
         return status;
     }
+    self->report.rank = wanted->rank;
     self->boards = calloc((size_t)config->num_ranks, sizeof *self->boards);
-    self->errors = calloc((size_t)config->num_ranks, sizeof *self->errors);
-    if (self->boards == NULL || self->errors == NULL) {
+    self->reports = calloc((size_t)config->num_ranks, sizeof *self->reports);
+    if (self->boards == NULL || self->reports == NULL) {
         forget(self);
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
     }
@@ -297,7 +323,7 @@ static mok_status make_peer(const mok_group_config *config, struct mpi_peer **se
 
 static mok_status open_boards(struct mpi_peer *self)
 {
-    MOK_TRY(check_errors(self));
+    MOK_TRY(check_reports(self));
     for (int32_t r = 0; r < self->peer.num_ranks; r++) {
         self->boards[r] = self->board_memory + (size_t)r * MOK_NOTICE_BYTES;
     }
@@ -313,9 +339,13 @@ static mok_status mpi_join(const mok_group_config *config, struct mok_peer **pee
     MPI_Comm comm = config->mpi_comm != NULL ? *(const MPI_Comm *)config->mpi_comm : MPI_COMM_WORLD;
     MOK_TRY(check_comm(config, comm));
     struct mpi_peer *self = NULL;
-    MOK_TRY(make_peer(config, &self));
-    MOK_TRY(meet(self, comm)); /* on failure *self is left to MPI, as the head of this file says */
-    mok_status status = open_boards(self);
+    MOK_TRY(make_peer(config, comm, &self));
+    mok_status status = meet(self, comm);
+    if (status != MOK_OK) {
+        mok_status own = check_rank(self);
+        return own != MOK_OK ? own : status; /* *self is left to MPI, as the head of this file says */
+    }
+    status = open_boards(self);
     if (status != MOK_OK) {
         forget(self);
         return status;

@@ -15,11 +15,18 @@ struct place {
     atomic_ullong round; /* of the data below */
     unsigned long long bytes;
     atomic_ullong verdict; /* 0, 2n: all came to round n, 2n + 1: round n failed, and there will be no other */
-    atomic_ullong has_left; /* in place 0 only, like verdict */
-    char padding[MOK_BOARD_HEAD - 4 * 8];
+    atomic_ullong end;     /* a rank_end; in place 0 only, like verdict and claim */
+    atomic_ullong claim;   /* 0, or CLAIMED */
+    char padding[MOK_BOARD_HEAD - 5 * 8];
     char data[MOK_BOARD_DATA];
 };
 MOK_STATIC_ASSERT(sizeof(struct place) == MOK_BOARD_BYTES, "a place fills its share of the board");
+
+/* Why nothing more comes from a rank. */
+enum rank_end { END_NONE, END_LEFT, END_CLAIMED_TWICE };
+
+/* "mok rank": what no region holds by chance. */
+#define CLAIMED 0x6b6e6172206b6f6dull
 
 static struct place *place_of(const struct mok_notice *notice, int32_t rank, int64_t round)
 {
@@ -88,6 +95,27 @@ static void get_bytes(struct mok_notice *notice, void *to, const void *from, siz
 
 /* ---- rounds ----------------------------------------------------------------------------------------------------------------- */
 
+static mok_status refuse_region(int32_t rank)
+{
+    return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d is not zero; every group needs zeroed regions", rank);
+}
+
+/* One caller claims the rank; the next one says so on the rank's board, where all see it. */
+static mok_status claim_rank(struct mok_notice *notice)
+{
+    struct place *own = place_of(notice, notice->rank, 0);
+    unsigned long long end = load(notice, &own->end), claim = 0;
+    if (swap(notice, &own->claim, &claim, CLAIMED) || notice->failure != MOK_OK) {
+        return notice->failure;
+    }
+    if (claim != CLAIMED || end == END_LEFT) {
+        return refuse_region(notice->rank);
+    }
+    store(notice, &own->end, END_CLAIMED_TWICE); /* pairs with look_at_round */
+    return mok_base_fail(MOK_ERR_ARGUMENT, "rank %d of %d is claimed by two callers, or its region was not zeroed after another group",
+                         notice->rank, notice->num_ranks);
+}
+
 mok_status mok_notice_open(struct mok_notice *notice)
 {
     notice->round = 0;
@@ -95,20 +123,18 @@ mok_status mok_notice_open(struct mok_notice *notice)
     if (notice->num_ranks == 1) {
         return MOK_OK;
     }
+    MOK_TRY(claim_rank(notice));
     for (int half = 0; half < 2; half++) {
         struct place *own = place_of(notice, notice->rank, half);
-        if (load(notice, &own->round) != 0 || load(notice, &own->has_left) != 0) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank %d is not zero; every group needs zeroed regions", notice->rank);
+        if (load(notice, &own->round) != 0 || load(notice, &own->end) == END_LEFT) {
+            return refuse_region(notice->rank);
         }
     }
     unsigned long long verdict = load(notice, &place_of(notice, 0, 0)->verdict);
     if (notice->failure != MOK_OK) {
         return notice->failure;
     }
-    if (verdict != 0 && verdict != 3) { /* 3: round 1 failed before this rank came, which exchange will say */
-        return mok_base_fail(MOK_ERR_ARGUMENT, "the region of rank 0 is not zero; every group needs zeroed regions");
-    }
-    return MOK_OK;
+    return verdict == 0 || verdict == 3 ? MOK_OK : refuse_region(0); /* 3: round 1 failed before this rank came, which exchange will say */
 }
 
 /* Decides the round, unless somebody has; returns 1 when the decision is that all came. */
@@ -123,26 +149,47 @@ static int settle(struct mok_notice *notice, int64_t round, int all_came)
     return verdict != complete + 1; /* a later value than `complete` says that this round was complete */
 }
 
-enum round_state { ROUND_WAITS, ROUND_COMPLETE, ROUND_BROKEN };
+/* Of a rank, and of all together: the last one of theirs. */
+enum round_state { ROUND_COMPLETE, ROUND_WAITS, ROUND_BROKEN, ROUND_CLAIMED_TWICE };
 
-/* Looks who has not entered the round. BROKEN: somebody who has not has left, and will never come; then only those are named.
- * is_named_out [num_ranks]. */
+/* Looks who has not entered the round. BROKEN: somebody who has not has left, and will never come. is_named_out [num_ranks]: whose state it is. */
 static enum round_state look_at_round(struct mok_notice *notice, int64_t round, uint8_t *is_named_out)
 {
-    enum { CAME, MISSING, GONE };
     enum round_state state = ROUND_COMPLETE;
     for (int32_t r = 0; r < notice->num_ranks; r++) {
-        int has_left = load(notice, &place_of(notice, r, 0)->has_left) != 0; /* before round */
+        unsigned long long end = load(notice, &place_of(notice, r, 0)->end); /* before round */
         int has_come = load(notice, &place_of(notice, r, round)->round) == (unsigned long long)round;
-        is_named_out[r] = has_come ? CAME : has_left ? GONE : MISSING;
-        if (!has_come && state != ROUND_BROKEN) {
-            state = has_left ? ROUND_BROKEN : ROUND_WAITS;
-        }
+        enum round_state own = end == END_CLAIMED_TWICE ? ROUND_CLAIMED_TWICE
+                               : has_come               ? ROUND_COMPLETE
+                               : end == END_LEFT        ? ROUND_BROKEN
+                                                        : ROUND_WAITS;
+        is_named_out[r] = (uint8_t)own;
+        state = own > state ? own : state;
     }
-    for (int32_t r = 0; r < notice->num_ranks && state == ROUND_BROKEN; r++) {
-        is_named_out[r] = is_named_out[r] == GONE;
+    for (int32_t r = 0; r < notice->num_ranks; r++) {
+        is_named_out[r] = is_named_out[r] == (uint8_t)state;
     }
     return state;
+}
+
+/* Why the round failed, by what this rank saw of it. */
+static mok_status give_up(struct mok_notice *notice, enum round_state seen, const uint8_t *is_named)
+{
+    char list[128];
+    mok_peer_list_ranks(is_named, notice->num_ranks, list, sizeof list);
+    notice->failure = seen == ROUND_CLAIMED_TWICE ? MOK_ERR_ARGUMENT : seen == ROUND_BROKEN ? MOK_ERR_ABORTED : MOK_ERR_TIMEOUT;
+    switch (seen) {
+    case ROUND_CLAIMED_TWICE:
+        return mok_base_fail(notice->failure, "rank %d: %s of %d is claimed by two callers: each must have a config.rank of its own", notice->rank,
+                             list, notice->num_ranks);
+    case ROUND_BROKEN:
+        return mok_base_fail(notice->failure, "rank %d: %s of %d left during the creation of the group", notice->rank, list, notice->num_ranks);
+    case ROUND_WAITS:
+        return mok_base_fail(notice->failure, "rank %d waited %lld ms for %s of %d", notice->rank, (long long)notice->timeout_ms, list,
+                             notice->num_ranks);
+    default:
+        return mok_base_fail(notice->failure, "rank %d came too late: another rank of %d has given up", notice->rank, notice->num_ranks);
+    }
 }
 
 /* Returns when the round is decided; on failure says so, once. */
@@ -150,36 +197,21 @@ static mok_status wait_for_round(struct mok_notice *notice, int64_t round, uint8
 {
     int64_t deadline = mok_peer_deadline_ns(notice->timeout_ms);
     int32_t turns = 0;
-    char list[128];
     for (;;) {
         enum round_state state = look_at_round(notice, round, is_named);
         int is_late = mok_peer_clock_ns() >= deadline;
         if (notice->failure != MOK_OK) {
             return notice->failure; /* said where the board was not reached */
         }
-        mok_peer_list_ranks(is_named, notice->num_ranks, list, sizeof list);
-        if (state == ROUND_COMPLETE) {
-            if (settle(notice, round, 1)) {
-                return notice->failure;
-            }
-            if (notice->failure != MOK_OK) {
-                return notice->failure;
-            }
-            notice->failure = MOK_ERR_TIMEOUT;
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d came too late: another rank of %d has given up", notice->rank,
-                                 notice->num_ranks);
+        if (state == ROUND_WAITS && !is_late) {
+            mok_peer_pause(&turns);
+            continue;
         }
-        if (state == ROUND_BROKEN && !settle(notice, round, 0)) {
-            notice->failure = MOK_ERR_ABORTED;
-            return mok_base_fail(MOK_ERR_ABORTED, "rank %d: %s of %d left during the creation of the group", notice->rank, list,
-                                 notice->num_ranks);
+        int all_came = settle(notice, round, state == ROUND_COMPLETE); /* as whoever was first has decided */
+        if (all_came || notice->failure != MOK_OK) {
+            return notice->failure;
         }
-        if (state == ROUND_WAITS && is_late && !settle(notice, round, 0)) {
-            notice->failure = MOK_ERR_TIMEOUT;
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d waited %lld ms for %s of %d", notice->rank, (long long)notice->timeout_ms, list,
-                                 notice->num_ranks);
-        }
-        mok_peer_pause(&turns);
+        return give_up(notice, state, is_named);
     }
 }
 
@@ -228,7 +260,7 @@ mok_status mok_notice_exchange(struct mok_notice *notice, const void *mine, size
 
 void mok_notice_leave(struct mok_notice *notice)
 {
-    if (notice->num_ranks > 1) {
-        store(notice, &place_of(notice, notice->rank, 0)->has_left, 1); /* pairs with look_at_round */
+    if (notice->num_ranks > 1 && load(notice, &place_of(notice, notice->rank, 0)->end) == END_NONE) { /* what was said before stays */
+        store(notice, &place_of(notice, notice->rank, 0)->end, END_LEFT); /* pairs with look_at_round */
     }
 }

@@ -7,10 +7,11 @@
  * round n, so all have copied round n - 1 out, and its place may be written. A rank writes only its own board, but for the verdict on
  * each round, a word on rank 0's board: it is decided once, by compare and swap, so that no rank can succeed where another gave up.
  *
- * | word     | written by                  | release / acquire pair                                                    |
- * | round    | own rank, after bytes, data | exchange / look_at_round: bytes and data are there                        |
- * | has_left | own rank                    | leave / look_at_round, read before round: a rank that left enters no more |
- * | verdict  | any, on rank 0's board      | settle / settle                                                           |
+ * | word    | written by                         | release / acquire pair                                                           |
+ * | round   | own rank, after bytes, data        | exchange / look_at_round: bytes and data are there                               |
+ * | end     | own rank, or who claims it as well | leave, claim / look_at_round, read before round: a rank that left enters no more |
+ * | claim   | any that claims the rank           | claim / claim: who comes second writes `end`                                     |
+ * | verdict | any, on rank 0's board             | settle / settle                                                                  |
  */
 #ifndef MOK_PEER_NOTICE_H
 #define MOK_PEER_NOTICE_H
@@ -38,7 +39,8 @@ struct mok_notice {
     mok_status failure; /* MOK_OK, or why every further exchange fails; a board that cannot be reached is one reason */
 };
 
-/* The boards are zero before any rank opens. Fails with MOK_ERR_ARGUMENT when they are seen not to be. Local. */
+/* The boards are zero before any rank opens. Fails with MOK_ERR_ARGUMENT when they are seen not to be, and when another caller has opened the
+ * board of this rank: every exchange fails then, for that one and for all. Local. */
 mok_status mok_notice_open(struct mok_notice *notice);
 
 /* Collective. As allgather of struct mok_peer_ops, but that all_out may be NULL when bytes is 0. */

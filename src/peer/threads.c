@@ -1,9 +1,10 @@
 /*
  * Ranks of one process. They meet in a hub; the region of a rank is memory of its backend, and its address is good for all.
  *
- * A hub holds the meetings that are still open, oldest first. A rank that joins takes its seat in the first open meeting where its seat is
- * free, or opens another: so the n-th group of one rank meets the n-th of the others. A meeting that failed is over: a rank
- * that comes too late finds the next one, and the hub is as good as before.
+ * A hub holds the meeting that is still open: not failed, and some rank has not come. A rank that joins takes its seat there, or opens the next:
+ * so the n-th group of one rank meets the n-th of the others. A seat that is taken has two callers who claim one rank, for a rank
+ * comes to its next meeting when the last has let it go; that fails the meeting at once. A meeting that failed is over: a rank that comes too
+ * late finds the next one, and the hub is as good as before.
  *
  * A meeting works in rounds; joining is round 1 and each allgather one more. Two halves of a seat take turns: who enters round n + 1 has
  * seen all enter round n, so all have copied round n - 1 out, and its half may be written. Everything is guarded by the hub's lock.
@@ -14,18 +15,19 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "peer/member.h"
 
 struct seat {
-    int64_t rounds; /* entered so far; 0 = has not come */
+    int is_taken;
+    int64_t rounds; /* entered so far */
     int has_left;
     size_t bytes[2];
     char data[2][MOK_BOARD_DATA];
 };
 
 struct meeting {
-    struct meeting *next; /* in the hub's list, while it is open */
     int32_t num_peers;    /* that hold it */
     mok_status failure;   /* MOK_OK, or why every further round fails */
     char reason[256];
@@ -37,7 +39,7 @@ struct mok_hub {
     pthread_cond_t changed; /* some seat or failure of some meeting */
     int32_t num_ranks;
     int32_t num_holders;  /* the caller, and every peer */
-    struct meeting *open; /* oldest first: not failed, and some rank has not come */
+    struct meeting *open; /* NULL = none */
 };
 
 struct threads_peer {
@@ -54,8 +56,8 @@ mok_status mok_hub_create(int32_t num_ranks, mok_hub **hub_out)
     if (hub_out == NULL) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "hub_out is NULL");
     }
-    if (num_ranks < 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, must be at least 1", num_ranks);
+    if (num_ranks < 1 || num_ranks > MOK_MAX_RANKS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, must be 1..%d", num_ranks, MOK_MAX_RANKS);
     }
     mok_hub *hub = calloc(1, sizeof *hub);
     pthread_condattr_t monotonic;
@@ -99,37 +101,17 @@ void mok_hub_destroy(mok_hub *hub)
 
 /* ---- meetings; the hub's lock is held ----------------------------------------------------------------------------------- */
 
-static struct meeting *find_meeting(const mok_hub *hub, int32_t rank)
+static void close_meeting(mok_hub *hub, const struct meeting *meeting)
 {
-    struct meeting *meeting = hub->open;
-    while (meeting != NULL && meeting->seats[rank].rounds > 0) {
-        meeting = meeting->next;
-    }
-    return meeting;
+    hub->open = hub->open == meeting ? NULL : hub->open;
 }
 
-static struct meeting *open_meeting(mok_hub *hub)
+static void fail_meeting(mok_hub *hub, struct meeting *meeting, mok_status failure, const char *reason)
 {
-    struct meeting *meeting = calloc(1, sizeof *meeting + (size_t)hub->num_ranks * sizeof meeting->seats[0]);
-    if (meeting != NULL) {
-        struct meeting **end = &hub->open;
-        while (*end != NULL) {
-            end = &(*end)->next;
-        }
-        *end = meeting;
-    }
-    return meeting;
-}
-
-static void close_meeting(mok_hub *hub, struct meeting *meeting)
-{
-    struct meeting **link = &hub->open;
-    while (*link != NULL && *link != meeting) {
-        link = &(*link)->next;
-    }
-    if (*link != NULL) {
-        *link = meeting->next;
-    }
+    meeting->failure = failure;
+    snprintf(meeting->reason, sizeof meeting->reason, "%s", reason);
+    close_meeting(hub, meeting);
+    pthread_cond_broadcast(&hub->changed);
 }
 
 enum round_state { ROUND_WAITS, ROUND_COMPLETE, ROUND_BROKEN };
@@ -149,14 +131,6 @@ static enum round_state look_at_round(const mok_hub *hub, const struct meeting *
         is_named_out[r] = meeting->seats[r].rounds < round && (num_gone == 0 || meeting->seats[r].has_left);
     }
     return num_gone > 0 ? ROUND_BROKEN : num_missing > 0 ? ROUND_WAITS : ROUND_COMPLETE;
-}
-
-static void fail_meeting(mok_hub *hub, struct meeting *meeting, mok_status failure, const char *reason)
-{
-    meeting->failure = failure;
-    snprintf(meeting->reason, sizeof meeting->reason, "%s", reason);
-    close_meeting(hub, meeting);
-    pthread_cond_broadcast(&hub->changed);
 }
 
 /* Blocks until all have entered the round, the meeting has failed, or the peer's limit is over (which fails the meeting). */
@@ -266,21 +240,35 @@ static void threads_leave(struct mok_peer *peer)
     free(self);
 }
 
+/* The open meeting's seat, or one in a new meeting. With the hub's lock held. */
+static mok_status take_seat_locked(struct threads_peer *self)
+{
+    mok_hub *hub = self->hub;
+    int32_t rank = self->peer.rank;
+    if (hub->open != NULL && hub->open->seats[rank].is_taken) {
+        char reason[128];
+        snprintf(reason, sizeof reason, "rank %d of %d is claimed by two callers: each must have a config.rank of its own", rank, hub->num_ranks);
+        fail_meeting(hub, hub->open, MOK_ERR_ARGUMENT, reason); /* the others would wait for a rank that nobody is */
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s", reason);
+    }
+    if (hub->open == NULL) {
+        hub->open = calloc(1, sizeof *hub->open + (size_t)hub->num_ranks * sizeof hub->open->seats[0]);
+    }
+    if (hub->open == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to meet %d ranks", rank, self->peer.num_ranks);
+    }
+    self->meeting = hub->open;
+    self->meeting->seats[rank].is_taken = 1;
+    self->meeting->num_peers++;
+    return MOK_OK;
+}
+
 static mok_status take_seat(struct threads_peer *self)
 {
     pthread_mutex_lock(&self->hub->lock);
-    self->meeting = find_meeting(self->hub, self->peer.rank);
-    if (self->meeting == NULL) {
-        self->meeting = open_meeting(self->hub);
-    }
-    if (self->meeting != NULL) {
-        self->meeting->num_peers++;
-    }
+    mok_status status = take_seat_locked(self);
     pthread_mutex_unlock(&self->hub->lock);
-    if (self->meeting == NULL) {
-        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to meet %d ranks", self->peer.rank, self->peer.num_ranks);
-    }
-    return MOK_OK;
+    return status;
 }
 
 static mok_status find_hub(const mok_group_config *config, mok_hub **hub_out)

@@ -5,12 +5,11 @@
 #define MOK_PLAN_SHAPE_H
 
 #include "base/hd.h"
+#include "base/limits.h"
 
 enum {
-    MOK_TILE_ROWS = 128,  /* rows of a row tile; every expert's run of rows is padded to it */
-    MOK_CHUNK_ROWS = 64,  /* where rows are contracted, padding is zero up to a multiple of this */
-    MOK_MAX_TOP_K = 64,
-    MOK_MAX_RANKS = 1024
+    MOK_TILE_ROWS = 128, /* rows of a row tile; every expert's run of rows is padded to it */
+    MOK_CHUNK_ROWS = 64  /* where rows are contracted, padding is zero up to a multiple of this */
 };
 
 /* The group's shape as plan functions take it. The same on all ranks but for `rank`. */

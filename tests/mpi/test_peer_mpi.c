@@ -107,6 +107,18 @@ static void test_bad_arguments_are_refused_by_name(void **state)
     assert_refused(&config, "MPI_COMM_NULL");
 }
 
+/* Every process takes itself for rank 0, as a config says that nobody has filled: all hear of it, and nobody waits. */
+static void test_rank_claimed_by_all_is_told_to_all(void **state)
+{
+    (void)state;
+    mok_group_config config = config_of(NULL, 60000);
+    int64_t begin = mok_peer_clock_ns();
+    config.rank = 0;
+    assert_refused(&config, world_rank == 0 ? "process 1 of the communicator has rank 0: must be 1" : "rank is 0, but this process is rank");
+    assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 0, 20000);
+    test_use_again_and_again(NULL);
+}
+
 static void *join_in_thread(void *arg)
 {
     struct mok_peer *peer = NULL;
@@ -306,6 +318,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_group_of_processes),
     };
     const struct CMUnitTest tests_of_several[] = { /* what takes a rank that is missing and one that waits for it */
+        cmocka_unit_test(test_rank_claimed_by_all_is_told_to_all),
         cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
         cmocka_unit_test(test_rank_missing_in_map_is_named_in_time),
         cmocka_unit_test(test_rank_missing_in_join_ends_in_time),

@@ -39,7 +39,7 @@ struct scene {
 };
 
 /* What a rank does. */
-enum act { ACT_USE, ACT_STAY_AWAY, ACT_JOIN_AND_LEAVE, ACT_JOIN_AND_DIE, ACT_COME_LATE };
+enum act { ACT_USE, ACT_STAY_AWAY, ACT_JOIN_AND_LEAVE, ACT_JOIN_AND_DIE, ACT_COME_LATE, ACT_CLAIM_RANK_0 };
 
 static void open_scene(struct scene *scene, int32_t num_ranks, int64_t timeout_ms)
 {
@@ -78,6 +78,10 @@ static void play(const struct scene *scene, int32_t rank, enum act act)
     int num_wrong = 0;
     if (act == ACT_STAY_AWAY) {
         return;
+    }
+    if (act == ACT_CLAIM_RANK_0) {
+        config.rank = 0;
+        nap(100); /* the others wait by then */
     }
     if (act == ACT_COME_LATE) {
         nap((int32_t)scene->timeout_ms * 2);
@@ -225,6 +229,41 @@ static void test_rank_that_leaves_ends_the_wait_of_others(void **state)
         assert_in_range(scene.findings[r].took_ms, 0, 10000);
     }
     assert_non_null(strstr(scene.findings[0].error, "rank 1 of 3 left"));
+    close_scene(&scene);
+}
+
+static void test_rank_claimed_twice_ends_the_wait_of_all(void **state)
+{
+    (void)state;
+    const enum act acts[3] = {ACT_USE, ACT_USE, ACT_CLAIM_RANK_0};
+    struct scene scene;
+    open_scene(&scene, 3, 60000);
+    play_all(&scene, acts);
+    for (int32_t r = 0; r < 3; r++) {
+        assert_int_equal(scene.findings[r].status, MOK_ERR_ARGUMENT);
+        assert_in_range(scene.findings[r].took_ms, 0, 10000);
+        assert_non_null(strstr(scene.findings[r].error, "rank 0 of 3 is claimed by two callers"));
+    }
+    close_scene(&scene);
+}
+
+/* Regions that another group has used and left are no second claim: whoever joins there is refused, and those who wait are not disturbed. */
+static void test_regions_of_a_group_that_left_are_not_zero(void **state)
+{
+    (void)state;
+    const enum act acts[2] = {ACT_USE, ACT_USE};
+    struct scene scene;
+    open_scene(&scene, 2, 20000);
+    play_all(&scene, acts);
+    assert_good(&scene, 0);
+    assert_good(&scene, 1);
+    play_all(&scene, acts);
+    for (int32_t r = 0; r < 2; r++) {
+        char text[64];
+        snprintf(text, sizeof text, "the region of rank %d is not zero", r);
+        assert_int_equal(scene.findings[r].status, MOK_ERR_ARGUMENT);
+        assert_non_null(strstr(scene.findings[r].error, text));
+    }
     close_scene(&scene);
 }
 
@@ -426,6 +465,8 @@ int main(void)
         cmocka_unit_test(test_rank_that_never_comes_is_named_in_time),
         cmocka_unit_test(test_rank_that_comes_late_fails_too),
         cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
+        cmocka_unit_test(test_rank_claimed_twice_ends_the_wait_of_all),
+        cmocka_unit_test(test_regions_of_a_group_that_left_are_not_zero),
         cmocka_unit_test(test_killed_rank_is_named_in_time),
         cmocka_unit_test(test_bad_arguments_are_refused_by_name),
         cmocka_unit_test(test_regions_that_are_not_zero_are_refused),

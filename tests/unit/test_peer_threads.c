@@ -244,6 +244,29 @@ static void test_rank_that_leaves_ends_the_wait_of_others(void **state)
     mok_hub_destroy(hub);
 }
 
+/* Two callers claim rank 1: nobody is rank 2, and all are told at once. */
+static void test_rank_claimed_twice_fails_all(void **state)
+{
+    (void)state;
+    struct member members[3];
+    mok_hub *hub = NULL;
+    assert_int_equal(mok_hub_create(3, &hub), MOK_OK);
+    fill_members(members, 3, hub, 60000);
+    members[2].config.rank = 1;
+    members[2].delay_ms = 100; /* the others wait by then */
+    int64_t begin = mok_peer_clock_ns();
+    run_all(members, 3);
+    assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 99, 10000);
+    for (int32_t r = 0; r < 3; r++) {
+        assert_int_equal(members[r].status, MOK_ERR_ARGUMENT);
+        assert_non_null(strstr(members[r].error, "rank 1 of 3 is claimed by two callers"));
+    }
+    fill_members(members, 3, hub, 20000);
+    run_all(members, 3);
+    assert_all_good(members, 3);
+    mok_hub_destroy(hub);
+}
+
 static void test_rank_without_memory_fails_all(void **state)
 {
     (void)state;
@@ -300,6 +323,8 @@ static void test_bad_arguments_are_refused_by_name(void **state)
     mok_hub *hub = NULL;
     assert_int_equal(mok_hub_create(0, &hub), MOK_ERR_ARGUMENT);
     assert_non_null(strstr(mok_last_error(), "num_ranks is 0"));
+    assert_int_equal(mok_hub_create(1025, &hub), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "num_ranks is 1025, must be 1..1024"));
     assert_int_equal(mok_hub_create(2, NULL), MOK_ERR_ARGUMENT);
     assert_null(hub);
     mok_hub_destroy(NULL);
@@ -350,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_hub_destroyed_early_lives_until_its_peers_leave),
         cmocka_unit_test(test_missing_rank_times_out_and_is_named),
         cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
+        cmocka_unit_test(test_rank_claimed_twice_fails_all),
         cmocka_unit_test(test_rank_without_memory_fails_all),
         cmocka_unit_test(test_ranks_that_disagree_on_bytes_fail),
         cmocka_unit_test(test_kept_region_is_not_freed),
