@@ -278,7 +278,8 @@ MOK_EXPORT mok_status mok_group_abort(mok_group *group);
 /* Name of a wait site ("ENTRY barrier", "rows pulled", ...). Never NULL. */
 MOK_EXPORT const char *mok_site_name(int32_t site);
 
-/* First local expert and number of local experts of a rank: floor(rank*E/R) and floor((rank+1)*E/R) - first. Pure. */
+/* First local expert and number of local experts of a rank: floor(rank*E/R) and floor((rank+1)*E/R) - first. E from 1 to 2^20, R from 1 to
+ * 1024. Pure. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t rank, int32_t *first_out,
                                                      int32_t *num_out);
 
@@ -311,7 +312,7 @@ typedef struct mok_activation {
 typedef struct mok_layer_config {
     size_t struct_size;
     mok_ffn routed;  /* the El local experts */
-    mok_ffn shared;  /* one expert of width Is, the same on every rank; used when shape.shared_intermediate > 0 */
+    mok_ffn shared;  /* one expert of width Is, the same on every rank; without a shared expert its bases must be NULL */
     mok_activation activation; /* of routed and shared experts alike */
 } mok_layer_config;
 
@@ -397,7 +398,8 @@ typedef struct mok_backward_args {
     mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out. No element of any output may
                               lie on another output, an input or a weight, nor on the input memory of `saved` or of a saved object that
                               waits for its backward pass; strided rows may lie between those of another tensor */
-    mok_ffn shared_grads;  /* of the shared expert, over this rank's own tokens only: the caller sums them over ranks */
+    mok_ffn shared_grads;  /* of the shared expert, over this rank's own tokens only: the caller sums them over ranks. Without a shared expert
+                              its bases must be NULL */
     int32_t grad_mode;     /* mok_grad_mode, for routed and shared alike */
     int32_t reserved;
 } mok_backward_args;
@@ -417,11 +419,11 @@ typedef struct mok_router_config {
     size_t struct_size;
     int32_t score;          /* mok_score */
     int32_t top_k;          /* K, 1..min(E, 64) */
-    int32_t num_experts;    /* E */
+    int32_t num_experts;    /* E, 1..2^20 */
     int32_t num_groups;     /* expert groups (DeepSeek-V3 n_group); 1 = none; divides E */
     int32_t keep_groups;    /* groups a token may use (topk_group); 1..num_groups */
-    int32_t normalize;      /* 1: chosen weights are divided by their sum (softmax), by sum + 1e-20 (sigmoid) */
-    int32_t softmax_after;  /* 1: softmax over the K chosen logits only (gpt-oss); 0: over all E, then choose */
+    int32_t normalize;      /* 1: chosen weights are divided by their sum (softmax), by sum + 1e-20 (sigmoid); 0: not */
+    int32_t softmax_after;  /* 1: softmax over the K chosen logits only (gpt-oss, softmax alone); 0: over all E, then choose */
     float scale;            /* routed scaling factor, multiplied in last; 1 = none */
     const float *bias;      /* [E] fp32 correction bias added to the score for *choosing* only; NULL = none; host memory */
 } mok_router_config;

@@ -106,17 +106,34 @@ static mok_status check_matrices(const char *name, const char *part, const mok_m
     return MOK_OK;
 }
 
+mok_status mok_api_check_shared(const char *name, const mok_ffn *ffn, int64_t hidden, int64_t shared_inter, int is_gradient)
+{
+    const struct {
+        const char *part;
+        const void *base;
+    } parts[] = {{"gate", ffn->gate.base}, {"up", ffn->up.base}, {"down", ffn->down.base}};
+    for (int idx = 0; idx < 3 && shared_inter == 0; idx++) {
+        if (parts[idx].base != NULL) {
+            return mok_base_fail(MOK_ERR_ARGUMENT,
+                                 "%s.%s.base is %p: must be NULL, the group has no shared expert (shape.shared_intermediate is 0)", name,
+                                 parts[idx].part, parts[idx].base);
+        }
+    }
+    return mok_api_check_ffn(name, ffn, shared_inter > 0, hidden, shared_inter, is_gradient);
+}
+
 mok_status mok_api_check_ffn(const char *name, const mok_ffn *ffn, int64_t num, int64_t hidden, int64_t inter, int is_gradient)
 {
-    if (num == 0) {
-        return MOK_OK;
-    }
-    if (ffn->dtype != MOK_DTYPE_BF16 && !(is_gradient && ffn->dtype == MOK_DTYPE_FP32)) {
+    int is_unused = num == 0 && ffn->dtype == MOK_DTYPE_NONE;
+    if (ffn->dtype != MOK_DTYPE_BF16 && !(is_gradient && ffn->dtype == MOK_DTYPE_FP32) && !is_unused) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "%s.dtype is %" PRId32 ": must be %s", name, ffn->dtype,
                              is_gradient ? "MOK_DTYPE_FP32 (2) or MOK_DTYPE_BF16 (1)" : "MOK_DTYPE_BF16 (1)");
     }
     if (ffn->reserved != 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "%s.reserved is %" PRId32 ": must be 0", name, ffn->reserved);
+    }
+    if (num == 0) {
+        return MOK_OK;
     }
     MOK_TRY(check_matrices(name, "gate", &ffn->gate, num, inter, hidden));
     MOK_TRY(check_matrices(name, "up", &ffn->up, num, inter, hidden));

@@ -47,6 +47,9 @@ mok_status mok_api_check_apart(const struct mok_span *spans, int num_spans);
 /* Gate, up and down of `num` experts of width `inter`. `name` is "config.routed", "args.grads", ... */
 mok_status mok_api_check_ffn(const char *name, const mok_ffn *ffn, int64_t num, int64_t hidden, int64_t inter, int is_gradient);
 
+/* The same of the shared expert. A group without one (shared_inter is 0) takes no memory for it: it would be neither read nor written. */
+mok_status mok_api_check_shared(const char *name, const mok_ffn *ffn, int64_t hidden, int64_t shared_inter, int is_gradient);
+
 /* Everything about a config that needs no backend: sizes, ranges, rank, shape, what the peer needs. */
 mok_status mok_api_check_config(const mok_group_config *config);
 

@@ -8,9 +8,6 @@
 #include "base/options.h"
 #include "base/status.h"
 
-/* Beyond these, 32-bit task and tile numbers of the plan could overflow. */
-enum { MAX_WIDTH = 1 << 20, MAX_EXPERTS = 1 << 20 };
-
 static mok_status check_range(const char *name, int64_t value, int64_t least, int64_t most, int64_t multiple)
 {
     if (value >= least && value <= most && value % multiple == 0) {
@@ -42,11 +39,11 @@ static mok_status check_format(int32_t format)
 
 static mok_status check_shape(const mok_shape *shape)
 {
-    MOK_TRY(check_range("config.shape.num_experts", shape->num_experts, 1, MAX_EXPERTS, 1));
+    MOK_TRY(check_range("config.shape.num_experts", shape->num_experts, 1, MOK_MAX_EXPERTS, 1));
     MOK_TRY(check_range("config.shape.top_k", shape->top_k, 1, MOK_MAX_TOP_K, 1));
-    MOK_TRY(check_range("config.shape.hidden", shape->hidden, 8, MAX_WIDTH, 8));
-    MOK_TRY(check_range("config.shape.intermediate", shape->intermediate, 8, MAX_WIDTH, 8));
-    MOK_TRY(check_range("config.shape.shared_intermediate", shape->shared_intermediate, 0, MAX_WIDTH, 8));
+    MOK_TRY(check_range("config.shape.hidden", shape->hidden, 8, MOK_MAX_WIDTH, 8));
+    MOK_TRY(check_range("config.shape.intermediate", shape->intermediate, 8, MOK_MAX_WIDTH, 8));
+    MOK_TRY(check_range("config.shape.shared_intermediate", shape->shared_intermediate, 0, MOK_MAX_WIDTH, 8));
     MOK_TRY(check_format(shape->format));
     MOK_TRY(check_range("config.shape.max_tokens", shape->max_tokens, 1, INT32_MAX, 1));
     int64_t routes = shape->max_tokens * shape->top_k;
@@ -107,6 +104,9 @@ static mok_status check_external(const mok_external *external, int32_t num_ranks
 {
     MOK_TRY(mok_api_check_struct("config.external", external, sizeof *external));
     MOK_TRY(mok_api_check_given("config.external.bases", external->bases));
+    if (external->bytes > INT64_MAX) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be below 2^63", external->bytes);
+    }
     for (int32_t rank = 0; rank < num_ranks; rank++) {
         const void *base = external->bases[rank];
         if (base == NULL || (uintptr_t)base % 256 != 0) {

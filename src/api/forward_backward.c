@@ -211,7 +211,7 @@ static mok_status check_backward_tensors(const mok_layer *layer, const mok_sched
     MOK_TRY(mok_api_check_tensor("args.dw", args->dw, tokens));
     MOK_TRY(check_shared_weight(group, "args.dshared_w", args->dshared_w, tokens));
     MOK_TRY(mok_api_check_ffn("args.grads", &args->grads, group->setup.num_local, dims->hidden, dims->inter, 1));
-    MOK_TRY(mok_api_check_ffn("args.shared_grads", &args->shared_grads, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 1));
+    MOK_TRY(mok_api_check_shared("args.shared_grads", &args->shared_grads, dims->hidden, dims->shared_inter, 1));
     if (args->grad_mode != MOK_GRAD_OVERWRITE && args->grad_mode != MOK_GRAD_ADD) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "args.grad_mode is %" PRId32 ": must be MOK_GRAD_OVERWRITE (0) or MOK_GRAD_ADD (1)",
                              args->grad_mode);

@@ -22,9 +22,11 @@ int mok_version(void) { return MOK_VERSION; }
 
 mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t rank, int32_t *first_out, int32_t *num_out)
 {
-    if (num_experts < 1 || num_ranks < 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_experts is %" PRId32 " and num_ranks %" PRId32 ": must be at least 1", num_experts,
-                             num_ranks);
+    if (num_experts < 1 || num_experts > MOK_MAX_EXPERTS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_experts is %" PRId32 ": must be from 1 to %d", num_experts, MOK_MAX_EXPERTS);
+    }
+    if (num_ranks < 1 || num_ranks > MOK_MAX_RANKS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %" PRId32 ": must be from 1 to %d", num_ranks, MOK_MAX_RANKS);
     }
     if (rank < 0 || rank >= num_ranks) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %" PRId32 ": must be from 0 to num_ranks - 1, %" PRId32, rank, num_ranks - 1);

@@ -45,7 +45,7 @@ mok_status mok_layer_create(mok_group *group, const mok_layer_config *config, mo
     MOK_TRY(mok_api_check_struct("config", config, sizeof *config));
     const struct mok_dims *dims = &group->setup.dims;
     MOK_TRY(mok_api_check_ffn("config.routed", &config->routed, group->setup.num_local, dims->hidden, dims->inter, 0));
-    MOK_TRY(mok_api_check_ffn("config.shared", &config->shared, dims->shared_inter > 0, dims->hidden, dims->shared_inter, 0));
+    MOK_TRY(mok_api_check_shared("config.shared", &config->shared, dims->hidden, dims->shared_inter, 0));
     MOK_TRY(check_activation(&config->activation));
     mok_group_state state;
     MOK_TRY(mok_api_group_alive(group, &state));

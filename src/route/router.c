@@ -21,9 +21,10 @@
 #include <stdlib.h>
 
 #include "base/hd.h"
+#include "base/limits.h"
 #include "base/status.h"
 
-enum { MAX_TOP_K = 64, GROUP_BEST = 2 };
+enum { GROUP_BEST = 2 };
 
 /* Added to a sum of sigmoids before it divides (DeepSeek-V3). */
 static const float sigmoid_floor = 1e-20f;
@@ -59,25 +60,32 @@ static mok_status check_groups(const mok_router_config *config)
     return MOK_OK;
 }
 
+static mok_status check_flag(const char *name, int32_t flag)
+{
+    return flag == 0 || flag == 1 ? MOK_OK : mok_base_fail(MOK_ERR_ARGUMENT, "%s is %d, must be 0 or 1", name, flag);
+}
+
 static mok_status check_config(const mok_router_config *config)
 {
     if (config == NULL) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "config is NULL");
     }
-    if (config->struct_size < sizeof *config) {
+    if (config->struct_size != sizeof *config) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "config.struct_size is %zu, must be %zu: fill it with mok_router_config_init",
                              config->struct_size, sizeof *config);
     }
     if (config->score != MOK_SCORE_SOFTMAX && config->score != MOK_SCORE_SIGMOID) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "score is %d, must be a mok_score (0..1)", config->score);
     }
-    if (config->num_experts < 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_experts is %d, must be at least 1", config->num_experts);
+    if (config->num_experts < 1 || config->num_experts > MOK_MAX_EXPERTS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_experts is %d, must be 1..%d", config->num_experts, MOK_MAX_EXPERTS);
     }
-    if (config->top_k < 1 || config->top_k > MAX_TOP_K || config->top_k > config->num_experts) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "top_k is %d, must be 1..%d (%d experts, at most %d)", config->top_k,
-                             config->num_experts < MAX_TOP_K ? config->num_experts : MAX_TOP_K, config->num_experts, MAX_TOP_K);
+    if (config->top_k < 1 || config->top_k > MOK_MAX_TOP_K || config->top_k > config->num_experts) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "top_k is %d, must be 1..%d (num_experts is %d; at most %d)", config->top_k,
+                             config->num_experts < MOK_MAX_TOP_K ? config->num_experts : MOK_MAX_TOP_K, config->num_experts, MOK_MAX_TOP_K);
     }
+    MOK_TRY(check_flag("normalize", config->normalize));
+    MOK_TRY(check_flag("softmax_after", config->softmax_after));
     if (config->softmax_after && config->score != MOK_SCORE_SOFTMAX) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "softmax_after is set with score %d: it needs MOK_SCORE_SOFTMAX", config->score);
     }
@@ -89,8 +97,8 @@ static mok_status check_config(const mok_router_config *config)
 
 static mok_status check_tensors(const float *logits, int64_t num_tokens, const int32_t *ids_out, const float *w_out)
 {
-    if (num_tokens < 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be at least 0", (long long)num_tokens);
+    if (num_tokens < 0 || num_tokens > INT32_MAX) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be 0..%d", (long long)num_tokens, INT32_MAX);
     }
     const char *name = logits == NULL ? "logits" : ids_out == NULL ? "ids_out" : w_out == NULL ? "w_out" : NULL;
     if (num_tokens > 0 && name != NULL) {
@@ -218,7 +226,7 @@ static void keep_best_groups(const mok_router_config *config, struct bench *benc
 static void weigh(const mok_router_config *config, const float *logits, const struct bench *bench, const int32_t *ids, float *w_out)
 {
     int32_t top_k = config->top_k;
-    float chosen[MAX_TOP_K];
+    float chosen[MOK_MAX_TOP_K];
     float sum = 0.0f;
     for (int32_t k = 0; k < top_k; k++) {
         chosen[k] = config->softmax_after ? logits[ids[k]] : bench->scores[ids[k]];
@@ -238,7 +246,7 @@ static void weigh(const mok_router_config *config, const float *logits, const st
 static void choose_token(const mok_router_config *config, const float *logits, struct bench *bench, int32_t *ids_out, float *w_out)
 {
     int32_t size = config->num_experts / config->num_groups;
-    float best[MAX_TOP_K];
+    float best[MOK_MAX_TOP_K];
     struct ranking ranking = {.room = config->top_k, .ids = ids_out, .scores = best};
     score_experts(config, logits, bench);
     keep_best_groups(config, bench);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/bf16.h"
+#include "base/limits.h"
 #include "base/status.h"
 
 enum { LANES = 16 };
@@ -42,11 +43,12 @@ static float dot(const float *a, const float *b, int64_t padded)
 static mok_status check_arguments(const void *x, const void *weight, int64_t num_tokens, int32_t hidden, int32_t num_experts,
                                   const float *logits_out)
 {
-    if (num_tokens < 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be at least 0", (long long)num_tokens);
+    if (num_tokens < 0 || num_tokens > INT32_MAX) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be 0..%d", (long long)num_tokens, INT32_MAX);
     }
-    if (hidden < 1 || num_experts < 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "hidden is %d and num_experts is %d, must both be at least 1", hidden, num_experts);
+    if (hidden < 1 || hidden > MOK_MAX_WIDTH || num_experts < 1 || num_experts > MOK_MAX_EXPERTS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "hidden is %d and num_experts is %d, must be 1..%d and 1..%d", hidden, num_experts,
+                             MOK_MAX_WIDTH, MOK_MAX_EXPERTS);
     }
     if (num_tokens > 0 && (x == NULL || weight == NULL || logits_out == NULL)) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL with %lld tokens", x == NULL ? "x" : weight == NULL ? "weight" : "logits_out",

@@ -341,7 +341,11 @@ static void test_local_experts(void **state)
     assert_int_equal(mok_local_experts(0, 1, 0, &first, &num), MOK_ERR_ARGUMENT);
     assert_non_null(strstr(mok_last_error(), "num_experts is 0"));
     assert_int_equal(mok_local_experts(4, 0, 0, &first, &num), MOK_ERR_ARGUMENT);
-    assert_non_null(strstr(mok_last_error(), "num_ranks 0"));
+    assert_non_null(strstr(mok_last_error(), "num_ranks is 0"));
+    assert_int_equal(mok_local_experts((1 << 20) + 1, 1, 0, &first, &num), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "num_experts is 1048577"));
+    assert_int_equal(mok_local_experts(4, 1025, 0, &first, &num), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "num_ranks is 1025"));
     assert_int_equal(mok_local_experts(4, 2, 2, &first, &num), MOK_ERR_ARGUMENT);
     assert_non_null(strstr(mok_last_error(), "rank is 2"));
     assert_int_equal(mok_local_experts(4, 2, -1, &first, &num), MOK_ERR_ARGUMENT);
