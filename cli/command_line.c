@@ -211,7 +211,8 @@ static int is_peer_missing(const struct mok_cli_command *command, const struct p
 {
     long rank;
     long num = find_launched(&rank);
-    if (!command->makes_ranks || parsed->has_peer || getenv("MOK_PEER") != NULL || num <= 1) {
+    const char *peer = getenv("MOK_PEER"); /* empty is as good as not set */
+    if (!command->makes_ranks || parsed->has_peer || (peer != NULL && peer[0] != '\0') || num <= 1) {
         return 0;
     }
     if (rank == 0) {

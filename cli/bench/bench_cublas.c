@@ -26,16 +26,21 @@ struct mok_bench_cublas {
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
 
 /* A file that the user names is the only one that is tried. */
-static void *open_library(void)
+static mok_status open_library(void **library_out)
 {
     const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so", "/usr/local/cuda/lib64/libcublas.so",
                                  "/usr/local/cuda/lib/libcublas.so"};
     const char *given = getenv("MOK_CUBLAS");
-    void *library = given == NULL ? NULL : dlopen(given, RTLD_NOW | RTLD_LOCAL);
-    for (size_t idx = 0; idx < sizeof names / sizeof names[0] && library == NULL && given == NULL; idx++) {
-        library = dlopen(names[idx], RTLD_NOW | RTLD_LOCAL);
+    *library_out = NULL;
+    if (given != NULL && given[0] != '\0') {
+        *library_out = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+        return *library_out != NULL ? MOK_OK
+                                    : mok_cli_fail(MOK_ERR_ARGUMENT, "MOK_CUBLAS is '%s': no library can be loaded from there", mok_cli_quote(given));
     }
-    return library;
+    for (size_t idx = 0; idx < sizeof names / sizeof names[0] && *library_out == NULL; idx++) {
+        *library_out = dlopen(names[idx], RTLD_NOW | RTLD_LOCAL);
+    }
+    return *library_out != NULL ? MOK_OK : mok_cli_fail(MOK_ERR_UNSUPPORTED, "libcublas.so was not found (MOK_CUBLAS names a file)");
 }
 
 /* A function's address, as POSIX has it: through an object pointer. */
@@ -46,21 +51,18 @@ static int find_function(void *library, const char *name, void *function_out)
     return address != NULL;
 }
 
-const struct mok_bench_cublas *mok_bench_cublas_find(void)
+mok_status mok_bench_cublas_find(const struct mok_bench_cublas **cublas_out)
 {
     static struct mok_bench_cublas found;
-    void *library = open_library(); /* stays open: threads of cuBLAS may outlive any handle */
-    if (library == NULL) {
-        (void)mok_cli_fail(MOK_ERR_UNSUPPORTED, "libcublas.so was not found (MOK_CUBLAS names a file)");
-        return NULL;
-    }
+    void *library = NULL; /* stays open: threads of cuBLAS may outlive any handle */
+    MOK_TRY(open_library(&library));
     if (!find_function(library, "cublasCreate_v2", &found.create) || !find_function(library, "cublasDestroy_v2", &found.destroy) ||
         !find_function(library, "cublasGetVersion_v2", &found.get_version) ||
         !find_function(library, "cublasSetStream_v2", &found.set_stream) || !find_function(library, "cublasGemmEx", &found.gemm)) {
-        (void)mok_cli_fail(MOK_ERR_UNSUPPORTED, "libcublas.so has not the functions that are needed: %s", dlerror());
-        return NULL;
+        return mok_cli_fail(MOK_ERR_UNSUPPORTED, "libcublas.so has not the functions that are needed: %s", dlerror());
     }
-    return &found;
+    *cublas_out = &found;
+    return MOK_OK;
 }
 
 /* ---- multiplying -------------------------------------------------------------------------------------------------------- */

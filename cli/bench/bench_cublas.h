@@ -11,8 +11,9 @@
 /* Where libcublas stands in this process; found once. */
 struct mok_bench_cublas;
 
-/* $MOK_CUBLAS names the file; without it, where the linker looks, then beside CUDA. NULL when there is none: mok_cli_sentence says so. */
-const struct mok_bench_cublas *mok_bench_cublas_find(void);
+/* $MOK_CUBLAS names the file; without it, where the linker looks, then beside CUDA. Errors: UNSUPPORTED (there is none), ARGUMENT (MOK_CUBLAS names
+ * what cannot be loaded). */
+mok_status mok_bench_cublas_find(const struct mok_bench_cublas **cublas_out);
 
 /* One rank's handle. */
 struct mok_bench_dense_gpu {

@@ -29,7 +29,10 @@ static mok_status run_job(const struct mok_bench_settings *settings, struct mok_
     job->facts.num_devices = team->num_ranks < num_gpus ? team->num_ranks : num_gpus;
     MOK_TRY(mok_bench_router_open(settings, &job->router));
     MOK_TRY(open_machine(job));
-    job->facts.cublas = mok_bench_cublas_find(); /* without it there are no dense times, and the report says so */
+    mok_status found = mok_bench_cublas_find(&job->facts.cublas);
+    if (found == MOK_ERR_ARGUMENT) {
+        return found; /* without any cuBLAS there are no dense times, and the report says so; with a wrong name the user waits for them in vain */
+    }
     if (settings->sweep != NULL) {
         return mok_bench_sweep(job, team);
     }

@@ -468,12 +468,10 @@ mok_status mok_bench_gemms(const struct mok_bench_settings *settings, const mok_
     own.backend = MOK_BACKEND_CUDA;
     MOK_TRY(mok_bench_resolve(&resolved, 1, NUM_RANKS));
     MOK_TRY(mok_shape_check(&resolved.shape, &own));
+    const struct mok_bench_cublas *cublas = NULL;
+    MOK_TRY(mok_bench_cublas_find(&cublas));
     if (mok_bench_count_gpus() < 1) {
         return mok_cli_fail(MOK_ERR_UNSUPPORTED, "no GPU was found");
-    }
-    const struct mok_bench_cublas *cublas = mok_bench_cublas_find();
-    if (cublas == NULL) {
-        return MOK_ERR_UNSUPPORTED;
     }
     MOK_TRY(mok_bench_describe_gpu(0, name, sizeof name, bus, sizeof bus, &num_sms));
     mok_bench_machine_open(bus, &machine);

@@ -27,7 +27,8 @@
  * mok_last_error names argument, value and rule. A group that has failed (mok_group_status is not MOK_OK) says so in every later call.
  * Structs that begin with struct_size are filled by their _init function; another size than that of this header is refused.
  *
- * Log. MOK_LOG=1 in the environment prints every failure to stderr, MOK_LOG=2 also what each group chose for itself.
+ * Log. MOK_LOG=1 in the environment prints every failure to stderr, MOK_LOG=2 also what each group chose for itself. Without it there is one
+ * kind of warning, which MOK_LOG=0 turns off: that a MOK_ variable looks like one of the library's and is none.
  *
  * Alignment. Every tensor pointer is a multiple of 16 bytes, every stride a multiple of 8 elements. Where a rank has no tokens (T = 0),
  * pointers to per-token tensors are not looked at and may be NULL.
@@ -196,7 +197,8 @@ typedef struct mok_group_config {
     int64_t local_timeout_ms; /* longest standstill inside a pass; default 10000 */
 } mok_group_config;
 
-/* Writes defaults (pointers: NULL), then applies MOK_* environment variables (see mok_option_get). A variable that does not parse is an error. */
+/* Writes defaults (pointers: NULL), then applies MOK_* environment variables (see mok_option_get). A variable that does not parse is an error,
+ * MOK_LOG included. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_config_init(mok_group_config *config_out);
 
 /* Memory that a group of this shape needs, per rank, in bytes. */

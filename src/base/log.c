@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local int num_pauses;
 
@@ -13,10 +14,26 @@ void mok_base_log_pause(void) { num_pauses++; }
 
 void mok_base_log_resume(void) { num_pauses--; }
 
+int mok_base_log_parse(const char *text, enum mok_log_level *level_out)
+{
+    static const struct {
+        const char *text;
+        enum mok_log_level level;
+    } values[] = {{"", MOK_LOG_WARNINGS}, {"0", MOK_LOG_NOTHING}, {"1", MOK_LOG_FAILURES}, {"2", MOK_LOG_CHOICES}};
+    for (size_t idx = 0; idx < sizeof values / sizeof values[0]; idx++) {
+        if (strcmp(text == NULL ? "" : text, values[idx].text) == 0) {
+            *level_out = values[idx].level;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int mok_base_log_wants(enum mok_log_level level)
 {
-    const char *value = getenv("MOK_LOG");
-    return num_pauses == 0 && value != NULL && strtol(value, NULL, 10) >= (long)level;
+    enum mok_log_level wanted = MOK_LOG_WARNINGS;
+    (void)mok_base_log_parse(getenv("MOK_LOG"), &wanted);
+    return num_pauses == 0 && wanted >= level;
 }
 
 void mok_base_log(enum mok_log_level level, const char *format, ...)

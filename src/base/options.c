@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/status.h"
 
 struct option_entry {
@@ -174,6 +175,8 @@ mok_status mok_group_config_init(mok_group_config *config_out)
     memset(&config, 0, sizeof config);
     config.struct_size = sizeof config;
     config.num_ranks = 1;
+    MOK_TRY(mok_base_environment_check());
+    mok_base_environment_warn();
     for (int idx = 0; idx < NUM_OPTIONS; idx++) {
         const mok_option *option = &table[idx].shown;
         const char *text = getenv(option->env);

@@ -71,6 +71,24 @@ MOK_MINIBATCH=many
 export MOK_MINIBATCH
 expect 2 "mok info: MOK_MINIBATCH is 'many': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" info
 unset MOK_MINIBATCH
+log=${MOK_LOG-}
+for value in abc 3; do
+    MOK_LOG=$value
+    export MOK_LOG
+    expect 2 "mok info: MOK_LOG is '$value': must be 0 (nothing), 1 (failures) or 2 (choices as well)" info
+done
+MOK_LOG=
+MOK_RINGS=3
+export MOK_RINGS
+expect 2 "mok: warning: MOK_RINGS is set in the environment and nobody reads it; the nearest known name is MOK_RING" info --hidden 64
+unset MOK_RINGS
+MOK_LOG=$log
+if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
+    MOK_CUBLAS=/no/such/file
+    export MOK_CUBLAS
+    expect 2 "mok bench: MOK_CUBLAS is '/no/such/file': no library can be loaded from there" bench gemm --hidden 64
+    unset MOK_CUBLAS
+fi
 
 expect 2 "mok run: option --weights is empty: must be a FILE" run --weights ''
 expect 2 "mok run: option --json is empty: must be a FILE" run --json=
@@ -100,6 +118,8 @@ for launcher in OMPI_COMM_WORLD PMI; do
     MOK_PEER=threads
     export MOK_PEER
     expect 2 "mok run: --input is required" run --weights f
+    MOK_PEER=
+    expect 2 "" run --weights f
     unset MOK_PEER
     expect 2 "mok run: --input is required" run --weights f --peer=threads
     unset "${launcher}_SIZE" "${launcher}_RANK"

@@ -1,0 +1,101 @@
+/*
+ * Names in the environment. In: environ, the options table. Out: warnings in the log.
+ */
+#include "base/environment.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+
+extern char **environ;
+
+enum {
+    NAME_ROOM = 64,
+    NEAR = 2 /* letters to change, add or leave out */
+};
+
+/* Beside the options' variables. */
+static const char *const other_names[] = {"MOK_LOG", "MOK_CUBLAS" /* mok bench */};
+static const char test_prefix[] = "MOK_TEST_";
+
+mok_status mok_base_environment_check(void)
+{
+    const char *text = getenv("MOK_LOG");
+    enum mok_log_level level;
+    if (!mok_base_log_parse(text, &level)) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "MOK_LOG is '%s': must be 0 (nothing), 1 (failures) or 2 (choices as well)", text);
+    }
+    return MOK_OK;
+}
+
+/* The idx-th known name, NULL past the end. */
+static const char *known_name(int32_t idx)
+{
+    const size_t num_others = sizeof other_names / sizeof other_names[0];
+    const mok_option *option = mok_option_get(idx - (int32_t)num_others);
+    return (size_t)idx < num_others ? other_names[idx] : option == NULL ? NULL : option->env;
+}
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* Letters to change, add or leave out to make b of a; names that are longer than the room are far from all. */
+static int distance(const char *a, const char *b)
+{
+    int row[NAME_ROOM];
+    int length = (int)strlen(b);
+    if (strlen(a) >= NAME_ROOM || length >= NAME_ROOM) {
+        return NAME_ROOM;
+    }
+    for (int at = 0; at <= length; at++) {
+        row[at] = at;
+    }
+    for (int from = 1; a[from - 1] != '\0'; from++) {
+        int corner = row[0];
+        row[0] = from;
+        for (int at = 1; at <= length; at++) {
+            int changed = corner + (a[from - 1] != b[at - 1]);
+            corner = row[at];
+            row[at] = min_int(changed, 1 + min_int(row[at], row[at - 1]));
+        }
+    }
+    return row[length];
+}
+
+static void warn_of(const char *name)
+{
+    const char *nearest = known_name(0);
+    for (int32_t idx = 1; known_name(idx) != NULL; idx++) {
+        nearest = distance(name, known_name(idx)) < distance(name, nearest) ? known_name(idx) : nearest;
+    }
+    mok_base_log(distance(name, nearest) <= NEAR ? MOK_LOG_WARNINGS : MOK_LOG_FAILURES,
+                 "warning: %s is set in the environment and nobody reads it; the nearest known name is %s", name, nearest);
+}
+
+static int is_known(const char *name)
+{
+    int is_found = strncmp(name, test_prefix, sizeof test_prefix - 1) == 0;
+    for (int32_t idx = 0; known_name(idx) != NULL; idx++) {
+        is_found |= strcmp(name, known_name(idx)) == 0;
+    }
+    return is_found;
+}
+
+void mok_base_environment_warn(void)
+{
+    static atomic_flag is_done = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&is_done)) {
+        return;
+    }
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+        char name[2 * NAME_ROOM] = "";
+        size_t length = strcspn(*entry, "=");
+        memcpy(name, *entry, length < sizeof name ? length : sizeof name - 1);
+        if (strncmp(name, "MOK_", 4) == 0 && !is_known(name)) {
+            warn_of(name);
+        }
+    }
+}
