@@ -191,6 +191,12 @@ MOK_DEVICE void mok_hw_store_shared_v2(uint32_t address, float a, float b)
     memcpy(emulate_at(address) + 4, &b, 4);
 }
 
+MOK_DEVICE uint32_t mok_hw_elect(void)
+{
+    emulate_sync_warp();
+    return emulate_thread() % 32 == 0;
+}
+
 MOK_DEVICE void mok_hw_cluster_arrive(void) { emulate_cluster_arrive(); }
 MOK_DEVICE void mok_hw_cluster_wait(void) { emulate_cluster_wait(); }
 MOK_DEVICE void mok_hw_fence_async_shared_cta(void) {}

@@ -20,9 +20,7 @@ MOK_DEVICE void help(const struct mok_fused_backward_args *args, mok_fused_share
     int is_alive = *args->pass.ok != 0, is_mover = is_alive && (int32_t)blockIdx.x < shared->walk.tiles.num_comm;
     switch (threadIdx.x / 32) {
     case MOK_FUSED_LOAD_WARP:
-        if (threadIdx.x % 32 == 0) {
-            mok_fused_backward_load(args, shared);
-        }
+        mok_fused_backward_load(args, shared);
         break;
     case MOK_FUSED_SCOUT_WARP:
         if (threadIdx.x % 32 == 0 && mok_hw_cluster_cta() == 0) {

@@ -95,9 +95,6 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const s
     return tile;
 }
 
-/* Equal in all lanes, and known to be. */
-MOK_DEVICE int32_t mok_fused_uniform(int32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
-
 MOK_DEVICE void mok_fused_multiply_again(const struct mok_fused_backward_args *args, mok_fused_worker *worker,
                                          const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
 {

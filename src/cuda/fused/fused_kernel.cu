@@ -24,9 +24,7 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
     int is_alive = *args->ok != 0, is_mover = is_alive && (int32_t)blockIdx.x < shared->walk.tiles.num_comm;
     switch (threadIdx.x / 32) {
     case MOK_FUSED_LOAD_WARP:
-        if (threadIdx.x % 32 == 0) {
-            mok_fused_load(args, shared);
-        }
+        mok_fused_load(args, shared);
         break;
     case MOK_FUSED_SCOUT_WARP:
         if (mok_hw_cluster_cta() == 0) {

@@ -4,66 +4,59 @@
 #ifndef MOK_CUDA_FUSED_LOAD_CUH
 #define MOK_CUDA_FUSED_LOAD_CUH
 
-#include "cuda/fused/fused_shared.cuh"
-#include "cuda/hw/scope.cuh"
+#include "cuda/fused/fused_load_steps.cuh"
 
-/* Half `half` (128 columns) of the B operand; the CTAs of a cluster share it when the tile says so. */
-MOK_DEVICE void mok_fused_load_half(const struct mok_fused_tile *tile, uint32_t half, struct mok_stage *stage, const CUtensorMap *map,
-                                    uint64_t *full, int32_t k, int32_t col)
-{
-    uint8_t *to = stage->b + half * (MOK_GEMM_B_BYTES / 2);
-    if (mok_tile_fused::CLUSTER == 1 || !tile->shares_b) {
-        mok_hw_tma_load_3d(to, map, full, k, col, tile->expert);
-    } else if (mok_hw_cluster_cta() == half) {
-        mok_hw_tma_load_3d_cluster(to, map, full, 3, k, col, tile->expert);
-    }
-}
-
-/* The steps of one tile. An empty place of a unit loads its share of B alone. */
-MOK_DEVICE void mok_fused_load_tile(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_stage_cursor *cursor,
-                                    const struct mok_fused_tile *tile)
+MOK_DEVICE void mok_fused_load_tile(const struct mok_fused_args *args, struct mok_fused_loader *loader, const struct mok_fused_tile *tile)
 {
     const struct mok_fused_gemm *gemm = &args->gemm[tile->gemm];
     int from_kept = tile->gemm == MOK_FUSED_GATE_UP && tile->keep_row >= 0;
-    const CUtensorMap *a = from_kept ? &args->x_kept : &gemm->a;
-    int32_t a_row = from_kept ? tile->keep_row : tile->row;
-    int32_t num_steps = gemm->num_steps;
-    uint32_t bytes = tile->rows > 0 ? MOK_GEMM_STEP_BYTES : MOK_GEMM_B_BYTES;
-    for (int32_t step = 0; step < num_steps; step++) {
-        struct mok_stage *stage = &shared->stage[cursor->idx];
-        uint64_t *full = &shared->full[cursor->idx];
-        int32_t k = step * MOK_GEMM_DEPTH;
-        if (step == max(0, num_steps - (int32_t)MOK_FUSED_SCOUT_AHEAD)) {
-            mok_fused_release_tile(shared);
-        }
-        mok_cuda_begin_stage<mok_tile_fused>(shared, cursor, bytes, args->wait_limit_ns);
-        if (tile->rows > 0) {
-            mok_hw_tma_load_2d(stage->a, a, full, k, a_row);
-        }
-        mok_fused_load_half(tile, 0, stage, &gemm->b[0], full, k, tile->col);
-        mok_fused_load_half(tile, 1, stage, &gemm->b[1], full, k, tile->col + gemm->half_cols);
-        mok_cuda_advance<mok_tile_fused>(cursor);
+    struct mok_fused_run run = {.a = from_kept ? &args->x_kept : &gemm->a,
+                                .b = {&gemm->b[0], &gemm->b[1]},
+                                .num_steps = gemm->num_steps,
+                                .a_first = 0,
+                                .b_first = 0,
+                                .a_across = from_kept ? tile->keep_row : tile->row,
+                                .b_across = {tile->col, tile->col + gemm->half_cols},
+                                .expert = tile->expert,
+                                .loads_a = tile->rows > 0,
+                                .shares_b = tile->shares_b};
+    loader->left = run.num_steps;
+    if (loader->left < MOK_FUSED_SCOUT_AHEAD && mok_hw_elect()) {
+        mok_fused_release_tile(loader->shared);
     }
+    mok_fused_load_steps<MOK_FUSED_K_MAJOR>(loader, &run);
 }
 
-/* One thread. */
+/* One warp. */
 MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shared *shared)
 {
-    struct mok_stage_cursor cursor = {0, 0};
+    struct mok_fused_loader loader = {shared, {0, 0}, args->wait_limit_ns, 0};
     for (uint32_t parity = 0;; parity ^= 1) {
         uint64_t since = mok_fused_trace_now(&args->trace);
         mok_fused_wait_queue(args, &shared->tile_full, parity);
-        struct mok_fused_tile tile = shared->tile;
+        struct mok_fused_tile tile;
+#pragma unroll
+        for (int i = 0; i < MOK_FUSED_TILE_WORDS; i++) {
+            ((int32_t *)&tile)[i] = mok_fused_uniform(((const int32_t *)&shared->tile)[i]);
+        }
         if (!tile.valid) {
             break;
         }
-        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_LOAD, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
+        if (threadIdx.x % 32 == 0) {
+            mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_LOAD, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
+        }
+        __syncwarp();
         since = mok_fused_trace_now(&args->trace);
         mok_hw_fence_async(); /* what the scout's wait acquired, for the copy engine */
-        mok_fused_load_tile(args, shared, &cursor, &tile);
-        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_LOAD, mok_fused_task_kind(tile.gemm), tile.row_tile, since);
+        mok_fused_load_tile(args, &loader, &tile);
+        if (threadIdx.x % 32 == 0) {
+            mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_LOAD, mok_fused_task_kind(tile.gemm), tile.row_tile, since);
+        }
+        __syncwarp();
     }
-    mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_LOAD);
+    if (threadIdx.x % 32 == 0) {
+        mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_LOAD);
+    }
 }
 
 #endif

@@ -9,6 +9,23 @@
 MOK_DEVICE void mok_hw_cluster_arrive(void) { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 MOK_DEVICE void mok_hw_cluster_wait(void) { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+/* 1 in one thread of the warp, always the same, 0 in the others. For code that the whole warp reaches together: there the compiler knows that
+ * addresses are the same in all lanes and that one thread is at work, and feeds the copy engine from uniform registers. Behind a comparison of
+ * thread numbers it writes a loop around each copy that asks which lanes want the same. */
+MOK_DEVICE uint32_t mok_hw_elect(void)
+{
+    uint32_t elected;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}"
+                 : "=r"(elected)
+                 :
+                 : "memory");
+    return elected;
+}
+
 /* Shared memory written by ordinary stores, next read by TMA or wgmma: each writer fences, then a barrier. */
 MOK_DEVICE void mok_hw_fence_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
