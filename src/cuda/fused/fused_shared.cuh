@@ -2,7 +2,7 @@
  * Shared memory of a CTA of the fused kernel, its barriers, and the queue that hands tiles on.
  *
  * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2
- *   load    (a thread of warp 8)   loads operands of the tile in the queue, step by step
+ *   load    (warp 8)               loads operands of the tile in the queue, step by step
  *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA
  *   move    (warp 10)              communication CTAs only: pulls rows; pushes them, unless the down tiles do
  *   push    (warp 11)              takes finished panels of y from the multiplying warps to the slots of their rows
@@ -240,11 +240,9 @@ MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t
     }
 }
 
-/* A reader has taken what it needs from the tile in the queue. */
-MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared)
-{
-    mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_empty, 0));
-}
+/* A reader has taken what it needs from the tile in the queue. What it read is in its registers when it says so, and the scout's next tile comes over
+ * from the other side of the barrier: no fence is needed, and one at the scope of the cluster holds a warp up for a microsecond. */
+MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared) { mok_hw_mbarrier_arrive_cluster(&shared->tile_empty, 0); }
 
 /* The tile's rows go to their slots by the pusher, not into the ring. */
 MOK_DEVICE int mok_fused_pushes(const struct mok_fused_args *args, int32_t gemm) { return gemm == MOK_FUSED_DOWN && args->walk.pushes_rows; }
