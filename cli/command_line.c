@@ -11,6 +11,58 @@
 #include <string.h>
 #include <time.h>
 
+#include "seat.h"
+
+/* ---- group options -------------------------------------------------------------------------------------------------------- */
+
+enum { MAX_GROUP_OPTIONS = 64 };
+
+static unsigned char is_given[MAX_GROUP_OPTIONS]; /* by index in the library's table */
+
+/* 1 when the word stands in "one two three". */
+static int has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at += length) {
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Why the option is nothing to the command; NULL when it is something. */
+static const char *why_useless(const struct mok_cli_command *command, const char *name)
+{
+    for (int idx = 0; idx < command->num_useless; idx++) {
+        if (has_word(command->useless[idx].names, name)) {
+            return command->useless[idx].why;
+        }
+    }
+    return NULL;
+}
+
+int mok_cli_is_given(const char *name)
+{
+    for (int32_t idx = 0; idx < mok_option_count() && idx < MAX_GROUP_OPTIONS; idx++) {
+        if (strcmp(mok_option_get(idx)->name, name) == 0) {
+            return is_given[idx];
+        }
+    }
+    return 0;
+}
+
+mok_status mok_cli_refuse_group(const char *names, const char *why)
+{
+    for (int32_t idx = 0; idx < mok_option_count(); idx++) {
+        const char *name = mok_option_get(idx)->name;
+        if ((names == NULL || has_word(names, name)) && mok_cli_is_given(name)) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "--%s %s", name, why);
+        }
+    }
+    return MOK_OK;
+}
+
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 
 static void print_usage_line(FILE *out, const struct mok_cli_command *command)
@@ -42,6 +94,9 @@ static void print_help(const struct mok_cli_command *command)
     printf("\n\ngroup options (also as environment variables)\n");
     for (int32_t idx = 0; idx < mok_option_count(); idx++) {
         const mok_option *option = mok_option_get(idx);
+        if (why_useless(command, option->name) != NULL) {
+            continue;
+        }
         int is_peer = strcmp(option->name, "peer") == 0 && command->peers != NULL;
         print_option(option->name, is_peer ? command->peers : option->value, option->help);
         printf(" [%s, default %s]\n", option->env, option->initial);
@@ -126,7 +181,8 @@ static mok_status set_own(const struct mok_cli_option *option, const char *value
 
 struct found {
     const struct mok_cli_option *own;
-    const char *group; /* name of a group option */
+    const char *group; /* name of a group option, and its index */
+    int32_t group_idx;
     const char *value; /* behind '=', or NULL */
 };
 
@@ -142,6 +198,7 @@ static int find_option(const struct mok_cli_command *command, const char *argume
     for (int32_t idx = 0; idx < mok_option_count(); idx++) {
         if (is_option(argument, mok_option_get(idx)->name, &found->value)) {
             found->group = mok_option_get(idx)->name;
+            found->group_idx = idx;
             return 1;
         }
     }
@@ -164,14 +221,21 @@ static long find_launched(long *rank_out)
     return 1;
 }
 
-struct parsed {
-    int num_names; /* positional arguments */
-    int has_peer;  /* --peer was given */
-};
+static mok_status set_group(const struct mok_cli_command *command, const struct found *found, mok_group_config *config)
+{
+    const char *why = why_useless(command, found->group);
+    if (why != NULL) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s has no effect here: %s", found->group, why);
+    }
+    if (found->group_idx < MAX_GROUP_OPTIONS) {
+        is_given[found->group_idx] = 1;
+    }
+    return mok_cli_check(mok_option_set(config, found->group, found->value));
+}
 
 /* Positional arguments are moved to the front of argv. */
 static mok_status parse(const struct mok_cli_command *command, int argc, char **argv, void *settings, mok_group_config *config,
-                        struct parsed *parsed)
+                        int *num_names_out)
 {
     int num_names = 0;
     int is_ended = 0;
@@ -191,7 +255,6 @@ static mok_status parse(const struct mok_cli_command *command, int argc, char **
         if (!find_option(command, argv[at], &found)) {
             return mok_cli_fail(MOK_ERR_ARGUMENT, "option '%s' is not known", argv[at]);
         }
-        parsed->has_peer |= found.group != NULL && strcmp(found.group, "peer") == 0;
         int takes_value = found.own == NULL || found.own->kind != MOK_CLI_FLAG;
         if (takes_value && found.value == NULL) {
             if (at + 1 == argc) {
@@ -199,20 +262,29 @@ static mok_status parse(const struct mok_cli_command *command, int argc, char **
             }
             found.value = argv[++at];
         }
-        MOK_TRY(found.own != NULL ? set_own(found.own, found.value, settings)
-                                  : mok_cli_check(mok_option_set(config, found.group, found.value)));
+        MOK_TRY(found.own != NULL ? set_own(found.own, found.value, settings) : set_group(command, &found, config));
     }
-    parsed->num_names = num_names;
+    *num_names_out = num_names;
     return MOK_OK;
 }
 
+/* Options of GPUs with the CPU, and of the fused path with the staged one. */
+static mok_status check_group(const mok_group_config *config)
+{
+    int is_of_gpus = mok_cli_is_given("reserve-sms") || mok_cli_is_given("device"); /* which backend it is takes a look at the machine */
+    if (is_of_gpus && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
+        MOK_TRY(mok_cli_refuse_group("reserve-sms device", "needs the cuda backend"));
+    }
+    return config->path != MOK_PATH_STAGED ? MOK_OK : mok_cli_refuse_group("look-ahead", "does not go with --path staged");
+}
+
 /* 1 when a launcher has started several processes and nobody said that each of them is a rank; says so once. */
-static int is_peer_missing(const struct mok_cli_command *command, const struct parsed *parsed)
+static int is_peer_missing(const struct mok_cli_command *command)
 {
     long rank;
     long num = find_launched(&rank);
     const char *peer = getenv("MOK_PEER"); /* empty is as good as not set */
-    if (!command->makes_ranks || parsed->has_peer || (peer != NULL && peer[0] != '\0') || num <= 1) {
+    if (!command->makes_ranks || mok_cli_is_given("peer") || (peer != NULL && peer[0] != '\0') || num <= 1) {
         return 0;
     }
     if (rank == 0) {
@@ -235,7 +307,7 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
         }
     }
     mok_group_config config;
-    struct parsed parsed = {.num_names = 0};
+    int num_names = 0;
     void *settings = malloc(command->settings_bytes);
     if (settings == NULL) {
         return mok_cli_report(command, mok_cli_fail(MOK_ERR_MEMORY, "no memory for the settings"));
@@ -243,13 +315,16 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
     memcpy(settings, command->initial, command->settings_bytes);
     mok_status status = mok_cli_check(mok_group_config_init(&config));
     if (status == MOK_OK) {
-        status = parse(command, argc, argv, settings, &config, &parsed);
+        status = parse(command, argc, argv, settings, &config, &num_names);
+    }
+    if (status == MOK_OK) {
+        status = check_group(&config);
     }
     int code = MOK_CLI_EXIT_USAGE;
     if (status != MOK_OK) {
         mok_cli_usage(command, "%s", mok_cli_sentence());
-    } else if (!is_peer_missing(command, &parsed)) {
-        code = command->run(settings, &config, parsed.num_names, argv);
+    } else if (!is_peer_missing(command)) {
+        code = command->run(settings, &config, num_names, argv);
     }
     free(settings);
     return code;

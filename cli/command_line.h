@@ -3,6 +3,9 @@
  * (mok_option_get). The tables feed parsing, usage messages and help, so that none of them can name what the others do not know.
  *
  * "--name VALUE" and "--name=VALUE"; a flag has no value; "--" ends the options. Precedence: command line, MOK_* variables, defaults.
+ *
+ * What stands on the command line must have an effect, or the command is refused: who gives an option expects something of it. A MOK_* variable
+ * may be there for other commands and programs.
  */
 #ifndef MOK_CLI_COMMAND_LINE_H
 #define MOK_CLI_COMMAND_LINE_H
@@ -27,6 +30,12 @@ struct mok_cli_option {
     int64_t least, most;
 };
 
+/* Group options that are nothing to a command, whatever else it is asked for: its help leaves them out, and it refuses them. */
+struct mok_cli_useless {
+    const char *names; /* "ring look-ahead" */
+    const char *why;   /* "each case has its own": completes "has no effect here: ..." */
+};
+
 struct mok_cli_command {
     const char *name;
     const char *summary;    /* one line for `mok --help` */
@@ -37,6 +46,8 @@ struct mok_cli_command {
     size_t settings_bytes;
     const void *initial; /* [settings_bytes] settings before parsing */
     const char *peers;   /* values of --peer that the command takes, for its help; NULL = all of the library's */
+    const struct mok_cli_useless *useless;
+    int num_useless;
     int makes_ranks;     /* 1: runs a group, and so must know whether a process is all of it or one rank */
     /* Runs the command; positional arguments follow. Returns the exit code. */
     int (*run)(void *settings, mok_group_config *config, int num_names, char **names);
@@ -47,6 +58,15 @@ extern const struct mok_cli_command *const mok_cli_commands[];
 
 /* Parses argv[0..argc) (what follows the command's name), runs the command. Returns the exit code. */
 int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **argv);
+
+/* The tool chooses GPUs itself. */
+#define MOK_CLI_WHY_NO_DEVICE "rank r works on GPU r modulo their number; CUDA_VISIBLE_DEVICES says which there are"
+
+/* Refuses the first of these group options ("ring look-ahead", NULL = all of them) that stands on the command line: "--ring <why>". For
+ * commands to which an option is nothing because of the others. Errors: ARGUMENT. */
+mok_status mok_cli_refuse_group(const char *names, const char *why);
+/* 1 when the group option stands on the command line. */
+int mok_cli_is_given(const char *name);
 
 /* For a command that finds out later that its arguments do not fit: sentence and usage line to stderr; returns MOK_CLI_EXIT_USAGE. */
 int mok_cli_usage(const struct mok_cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

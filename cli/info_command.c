@@ -113,6 +113,9 @@ static int info_command(void *given, mok_group_config *config, int num_names, ch
     if (has_shape && num_given < 5) {
         return mok_cli_usage(&mok_command_info, "a shape needs --experts, --top-k, --hidden, --intermediate and --tokens");
     }
+    if (!has_shape && mok_cli_refuse_group(NULL, "needs a shape: it is about the memory of one") != MOK_OK) {
+        return mok_cli_usage(&mok_command_info, "%s", mok_cli_sentence());
+    }
     if (has_shape && find_memory(shape, config, &memory) != MOK_OK) {
         return mok_cli_usage(&mok_command_info, "%s", mok_cli_sentence());
     }
@@ -122,6 +125,10 @@ static int info_command(void *given, mok_group_config *config, int num_names, ch
     mok_status status = settings->json == NULL ? MOK_OK : write_json(has_shape ? &memory : NULL, settings->json);
     return status == MOK_OK ? MOK_CLI_EXIT_OK : mok_cli_report(&mok_command_info, status);
 }
+
+static const struct mok_cli_useless info_useless[] = {
+    {"peer look-ahead peer-timeout local-timeout", "the memory of a rank does not depend on it"},
+};
 
 const struct mok_cli_command mok_command_info = {
     .name = "info",
@@ -133,5 +140,7 @@ const struct mok_cli_command mok_command_info = {
     .num_options = sizeof info_options / sizeof info_options[0],
     .settings_bytes = sizeof(struct info_settings),
     .initial = &info_initial,
+    .useless = info_useless,
+    .num_useless = sizeof info_useless / sizeof info_useless[0],
     .run = info_command,
 };

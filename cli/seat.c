@@ -235,7 +235,7 @@ mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_
         return mok_cli_fail(opened, "rank %d: no device could be opened for %s memory", (int)seat.rank, seat.memory->name);
     }
     seat.is_open = 1;
-    own.device = own.device < 0 ? device : own.device;
+    own.device = device; /* where the tensors are */
     seat.first_token = mok_ref_first_token(problem, seat.rank);
     seat.num_tokens = problem->tokens[seat.rank];
     seat.first_expert = mok_ref_first_expert(problem, seat.rank);

@@ -37,7 +37,7 @@ static const struct mok_cli_option trace_options[] = {
 
 static const struct trace_settings trace_initial = {
     .shape = {.experts = 16, .top_k = 4, .hidden = 256, .inter = 128, .tokens = 1024},
-    .cta_step = 1,
+    .cta_step = 0, /* not given: all */
 };
 
 struct trace_job {
@@ -157,7 +157,7 @@ static mok_status write_timeline(void *context)
         if (job->settings->is_summed) {
             mok_trace_print_summary(stdout, &ranks[rank]);
         }
-        thin_out(&job->events[rank], job->settings->cta_step);
+        thin_out(&job->events[rank], job->settings->cta_step == 0 ? 1 : job->settings->cta_step);
         ranks[rank].num_events = job->events[rank].num;
     }
     struct mok_output output;
@@ -204,6 +204,9 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     if (settings->out == NULL || (!has_ending(settings->out, ".json") && !has_ending(settings->out, ".svg"))) {
         return mok_cli_usage(&mok_command_trace, "--out is required, a name that ends in .json or .svg");
     }
+    if ((settings->cta_step != 0 || settings->is_summed) && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
+        return mok_cli_usage(&mok_command_trace, "--%s needs the cuda backend", settings->is_summed ? "summary" : "ctas");
+    }
     if (mok_seat_check_saved(config) != MOK_OK || mok_shape_check(&settings->shape, config) == MOK_ERR_ARGUMENT) {
         return mok_cli_usage(&mok_command_trace, "%s", mok_cli_sentence());
     }
@@ -225,6 +228,8 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     return code;
 }
 
+static const struct mok_cli_useless trace_useless[] = {{"device", MOK_CLI_WHY_NO_DEVICE}};
+
 const struct mok_cli_command mok_command_trace = {
     .name = "trace",
     .summary = "run one forward and backward pass of a shape and write its timeline",
@@ -236,6 +241,8 @@ const struct mok_cli_command mok_command_trace = {
     .settings_bytes = sizeof(struct trace_settings),
     .initial = &trace_initial,
     .peers = "threads|mpi|nccl",
+    .useless = trace_useless,
+    .num_useless = sizeof trace_useless / sizeof trace_useless[0],
     .makes_ranks = 1,
     .run = trace_command,
 };

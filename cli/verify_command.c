@@ -188,17 +188,29 @@ static int is_wanted(const struct verify_settings *settings, const struct mok_ca
     return 0;
 }
 
-static void list_cases(const struct verify_settings *settings, const struct mok_case_where *where, int num_names, char **names)
+/* An empty choice has shown nothing. */
+static void say_none(const struct verify_settings *settings, int64_t num_ranks)
 {
+    fprintf(stderr, "mok verify: no%s case has %" PRId64 " ranks: --list prints them\n", settings->is_quick ? " quick" : "", num_ranks);
+}
+
+static int list_cases(const struct verify_settings *settings, const struct mok_case_where *where, int num_names, char **names)
+{
+    int num_listed = 0;
     for (int idx = 0; idx < mok_ref_case_count(); idx++) {
         const struct mok_ref_case *recipe = mok_ref_case_get(idx);
         if (is_wanted(settings, where, settings->num_ranks, recipe, num_names, names)) {
+            num_listed++;
             printf("%-28s ranks %" PRId32 ", experts %" PRId32 ", top %" PRId32 ", hidden %" PRId32 ", intermediate %" PRId32
                    ", shared %" PRId32 "; %s\n",
                    recipe->name, recipe->num_ranks, recipe->num_experts, recipe->top_k, recipe->hidden, recipe->inter,
                    recipe->shared_inter, recipe->covers);
         }
     }
+    if (num_listed == 0) {
+        say_none(settings, settings->num_ranks);
+    }
+    return num_listed > 0 ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_SKIP;
 }
 
 static mok_status run_cases(struct verify_job *job, int num_names, char **names)
@@ -213,7 +225,7 @@ static mok_status run_cases(struct verify_job *job, int num_names, char **names)
     }
     mok_cli_progress_end();
     if (!job->has_any && mok_team_prints(job->team)) {
-        fprintf(stderr, "mok verify: no%s case has %" PRId64 " ranks: --list prints them\n", job->settings->is_quick ? " quick" : "", num_ranks);
+        say_none(job->settings, num_ranks);
     }
     if (!job->is_silent) {
         printf("%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped; backend %s, peer %s\n", job->counts[VERDICT_PASS],
@@ -245,14 +257,27 @@ static int exit_of(const struct verify_job *job)
 /* The backend and the kind of ranks that the options ask for; whether processes were started is seen later. */
 static struct mok_case_where find_where(const mok_group_config *config)
 {
-    enum { MOST_PEER_MS = 60000 }; /* cases are small: a peer that takes longer does not come */
+    enum { MOST_PEER_MS = 60000 }; /* cases are small: a peer that takes longer does not come, unless the command line has more patience */
+    int has_patience = mok_cli_is_given("peer-timeout") || config->peer_timeout_ms < MOST_PEER_MS;
     return (struct mok_case_where){
         .backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
         .ranks = config->peer == MOK_PEER_MPI        ? MOK_CASE_MPI
                  : config->peer == MOK_PEER_EXTERNAL ? MOK_CASE_EXTERNAL
                                                      : MOK_CASE_THREADS,
-        .peer_timeout_ms = config->peer_timeout_ms < MOST_PEER_MS ? config->peer_timeout_ms : MOST_PEER_MS,
+        .peer_timeout_ms = has_patience ? config->peer_timeout_ms : MOST_PEER_MS,
         .local_timeout_ms = config->local_timeout_ms};
+}
+
+/* Options that others leave without an effect. */
+static mok_status check_options(const struct verify_settings *settings, int num_names)
+{
+    if (settings->is_list && settings->json != NULL) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--json does not go with --list");
+    }
+    if (num_names > 0 && (settings->is_quick || settings->num_ranks != 0)) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--%s does not go with names of cases", settings->is_quick ? "quick" : "ranks");
+    }
+    return settings->is_list ? mok_cli_refuse_group("peer-timeout local-timeout", "does not go with --list") : MOK_OK;
 }
 
 /* Names must be those of cases, and of cases that this backend can be asked for. */
@@ -282,16 +307,16 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     const struct verify_settings *settings = given;
     struct mok_team team;
     struct mok_case_where where = find_where(config);
-    int code = check_request(config, &where, num_names, names);
+    int code = check_options(settings, num_names) != MOK_OK ? mok_cli_usage(&mok_command_verify, "%s", mok_cli_sentence())
+                                                            : check_request(config, &where, num_names, names);
     if (code != MOK_CLI_EXIT_OK) {
         return code;
     }
     if (settings->is_list) {
-        list_cases(settings, &where, num_names, names);
-        return MOK_CLI_EXIT_OK;
+        return list_cases(settings, &where, num_names, names);
     }
     config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
-    mok_status status = mok_team_open(config, 0, &team);
+    mok_status status = mok_team_open(config, config->peer == MOK_PEER_MPI ? settings->num_ranks : 0, &team); /* threads: as each case needs */
     status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find their backend");
     if (status == MOK_OK) {
         status = mok_team_agree(&team, mok_team_prints(&team) ? mok_output_check(settings->json) : MOK_OK, "look at the output's place");
@@ -304,12 +329,19 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
         status = run_cases(&job, num_names, names);
         code = exit_of(&job);
     }
-    if (status != MOK_OK) {
+    if (status == MOK_ERR_ARGUMENT) {
+        code = mok_team_prints(&team) ? mok_cli_usage(&mok_command_verify, "%s", mok_cli_sentence()) : MOK_CLI_EXIT_USAGE;
+    } else if (status != MOK_OK) {
         code = mok_team_prints(&team) ? mok_cli_report(&mok_command_verify, status) : mok_cli_exit_of(status);
     }
     mok_team_close(&team);
     return code;
 }
+
+static const struct mok_cli_useless verify_useless[] = {
+    {"path saved keep-rows minibatch ring look-ahead comm-workers compute-workers reserve-sms", "each case has its own"},
+    {"device", MOK_CLI_WHY_NO_DEVICE},
+};
 
 const struct mok_cli_command mok_command_verify = {
     .name = "verify",
@@ -317,12 +349,15 @@ const struct mok_cli_command mok_command_verify = {
     .positional = "[NAME...]",
     .about = "Runs the cases of the table, or those named, forward and backward, twice with poisoned memory and once with fresh routing, "
              "and compares\n"
-             "with the two oracles. Peers: threads, external (check 3 included), and mpi under mpirun (the cases of that many ranks).",
+             "with the two oracles. Peers: threads, external (check 3 included), and mpi under mpirun (the cases of that many ranks).\n"
+             "A peer has 60 seconds to come, unless --peer-timeout says otherwise.",
     .options = verify_options,
     .num_options = sizeof verify_options / sizeof verify_options[0],
     .settings_bytes = sizeof(struct verify_settings),
     .initial = &verify_initial,
     .peers = "threads|mpi|external",
+    .useless = verify_useless,
+    .num_useless = sizeof verify_useless / sizeof verify_useless[0],
     .makes_ranks = 1,
     .run = verify_command,
 };

@@ -28,7 +28,7 @@ for shape in ${shapes//,/ }; do
     file=$out/sweep_${pass}_${shape//:/-}.json
     echo "== $shape, $pass"
     timeout -k 5 60 "${MOK:?a built mok}" bench --backend cuda --path fused "${given[@]}" --pass "$pass" --repeat "${REPEAT:-5}" \
-        --warm-up "${WARM_UP:-2}" --commit "${COMMIT:-}" --json "$file" --sweep "$points" || { failed=$((failed + 1)); continue; }
+        --warm-up "${WARM_UP:-2}" ${COMMIT:+--commit "$COMMIT"} --json "$file" --sweep "$points" || { failed=$((failed + 1)); continue; }
     files+=("$file")
 done
 python3 bench/sweep/sweep_plot.py --out "$out/sweep_$pass.svg" "${files[@]}" || failed=$((failed + 1))

@@ -10,6 +10,9 @@
 #include "bench/bench_device.h"
 #include "bench/bench_gemm.h"
 #include "bench/bench_host.h"
+#ifdef MOK_HAVE_CUDA
+#include "bench/bench_sweep.h"
+#endif
 #include "commands.h"
 #include "output_file.h"
 #include "seat.h"
@@ -63,6 +66,12 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     num_ranks = num_ranks > MOK_SHAPE_MAX_RANKS ? MOK_SHAPE_MAX_RANKS : num_ranks;
 #endif
     MOK_TRY(mok_bench_check_options(settings, is_cuda ? MOK_BENCH_DEVICE : MOK_BENCH_HOST));
+    if (is_cuda && settings->sweep == NULL && config->path != MOK_PATH_FUSED) { /* what is timed is the staged path alone */
+        MOK_TRY(mok_cli_refuse_group("look-ahead", "needs --path fused"));
+    }
+#ifdef MOK_HAVE_CUDA
+    MOK_TRY(settings->sweep == NULL ? MOK_OK : mok_bench_check_points(settings->sweep, config));
+#endif
     MOK_TRY(mok_seat_check_backend(config));
     MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
     if (mok_output_overwrites(settings->json, settings->routes)) {
@@ -86,6 +95,7 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
 static mok_status measure_gemms(const struct mok_bench_settings *settings, const mok_group_config *config)
 {
     MOK_TRY(mok_bench_check_options(settings, MOK_BENCH_GEMMS));
+    MOK_TRY(mok_cli_refuse_group(NULL, "does not go with 'gemm'"));
     MOK_TRY(mok_output_check(settings->json));
 #ifdef MOK_HAVE_CUDA
     return mok_bench_gemms(settings, config);
@@ -116,6 +126,8 @@ static int bench_command(void *given, mok_group_config *config, int num_names, c
     return code;
 }
 
+static const struct mok_cli_useless bench_useless[] = {{"device", MOK_CLI_WHY_NO_DEVICE}};
+
 const struct mok_cli_command mok_command_bench = {
     .name = "bench",
     .summary = "time forward and backward of a shape beside dense products of the same sizes",
@@ -133,6 +145,8 @@ const struct mok_cli_command mok_command_bench = {
     .settings_bytes = sizeof(struct mok_bench_settings),
     .initial = &bench_initial,
     .peers = "threads",
+    .useless = bench_useless,
+    .num_useless = sizeof bench_useless / sizeof bench_useless[0],
     .makes_ranks = 1,
     .run = bench_command,
 };

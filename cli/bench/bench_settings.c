@@ -66,45 +66,67 @@ static mok_status find_skew(const char *word, enum mok_bench_skew *skew_out)
     return mok_cli_fail(MOK_ERR_ARGUMENT, "--skew is '%s': must be one of balanced|zipf|hot|real", mok_cli_quote(word));
 }
 
+/* 1 when text ends in tail. */
+static int has_ending(const char *text, const char *tail)
+{
+    return strlen(text) > strlen(tail) && strcmp(text + strlen(text) - strlen(tail), tail) == 0;
+}
+
+/* What a value must be, and what it must not go with. */
+static mok_status check_values(const struct mok_bench_settings *settings)
+{
+    int is_backward = settings->pass_word != NULL && strcmp(settings->pass_word, "backward") == 0;
+    if (settings->sweep != NULL && settings->has_no_stages) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--no-stages does not go with --sweep, which times no stages");
+    }
+    if (is_backward && settings->is_zero_copy) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--zero-copy does not go with --pass backward, which takes no x");
+    }
+    if (settings->pass_word != NULL && strcmp(settings->pass_word, "forward") != 0 && !is_backward) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--pass is '%s': must be forward or backward", mok_cli_quote(settings->pass_word));
+    }
+    if (settings->timeline != NULL && !has_ending(settings->timeline, ".json") && !has_ending(settings->timeline, ".svg")) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--timeline is '%s': must be a name that ends in .json or .svg", mok_cli_quote(settings->timeline));
+    }
+    return MOK_OK;
+}
+
 mok_status mok_bench_check_options(const struct mok_bench_settings *settings, enum mok_bench_what what)
 {
+    enum { HOST = 1 << MOK_BENCH_HOST, DEVICE = 1 << MOK_BENCH_DEVICE, GEMMS = 1 << MOK_BENCH_GEMMS };
     int is_sweep = settings->sweep != NULL;
     int is_real = settings->skew_word != NULL && strcmp(settings->skew_word, "real") == 0;
     const struct {
         const char *name;
-        int is_given, is_of_host; /* none goes with GEMMs alone, every one with a layer on GPUs */
-        const char *needs;        /* another option that it is nothing without; NULL = none, or that one is given */
+        int is_given, goes_with; /* what can be measured */
+        const char *needs;       /* another option that it is nothing without; NULL = none, or that one is given */
     } options[] = {
-        {"--sweep", is_sweep, 0, NULL},
-        {"--pass", settings->pass_word != NULL, 0, is_sweep ? NULL : "--sweep"},
-        {"--summary", settings->is_traced, 0, is_sweep ? NULL : "--sweep"},
-        {"--timeline", settings->timeline != NULL, 0, is_sweep ? NULL : "--sweep"},
-        {"--zero-copy", settings->is_zero_copy, 0, NULL},
-        {"--no-stages", settings->has_no_stages, 0, NULL},
-        {"--skew", settings->skew_word != NULL, 1, NULL},
-        {"--routes", settings->routes != NULL, 1, is_real ? NULL : "--skew real"},
+        {"--sweep", is_sweep, DEVICE, NULL},
+        {"--pass", settings->pass_word != NULL, DEVICE, is_sweep ? NULL : "--sweep"},
+        {"--summary", settings->is_traced, DEVICE, is_sweep ? NULL : "--sweep"},
+        {"--timeline", settings->timeline != NULL, DEVICE, is_sweep ? NULL : "--sweep"},
+        {"--zero-copy", settings->is_zero_copy, DEVICE, NULL},
+        {"--no-stages", settings->has_no_stages, DEVICE, NULL},
+        {"--skew", settings->skew_word != NULL, HOST | DEVICE, NULL},
+        {"--routes", settings->routes != NULL, HOST | DEVICE, is_real ? NULL : "--skew real"},
+        {"--shared", settings->shape.shared_inter != MOK_BENCH_NOT_GIVEN, HOST | DEVICE, NULL}, /* its GEMMs are those of one expert */
+        {"--commit", settings->commit != NULL, DEVICE | GEMMS, settings->json != NULL ? NULL : "--json"},
     };
     for (size_t idx = 0; idx < sizeof options / sizeof options[0]; idx++) {
         if (!options[idx].is_given) {
             continue;
         }
-        if (what == MOK_BENCH_GEMMS) {
+        if (what == MOK_BENCH_GEMMS && (options[idx].goes_with & GEMMS) == 0) {
             return mok_cli_fail(MOK_ERR_ARGUMENT, "%s does not go with 'gemm'", options[idx].name);
         }
         if (options[idx].needs != NULL) {
             return mok_cli_fail(MOK_ERR_ARGUMENT, "%s needs %s", options[idx].name, options[idx].needs);
         }
-        if (what == MOK_BENCH_HOST && !options[idx].is_of_host) {
+        if (what == MOK_BENCH_HOST && (options[idx].goes_with & HOST) == 0) {
             return mok_cli_fail(MOK_ERR_ARGUMENT, "%s needs the cuda backend", options[idx].name);
         }
     }
-    if (is_sweep && settings->has_no_stages) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--no-stages does not go with --sweep, which times no stages");
-    }
-    if (settings->pass_word != NULL && strcmp(settings->pass_word, "forward") != 0 && strcmp(settings->pass_word, "backward") != 0) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--pass is '%s': must be forward or backward", mok_cli_quote(settings->pass_word));
-    }
-    return MOK_OK;
+    return check_values(settings);
 }
 
 mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, int32_t num_ranks)

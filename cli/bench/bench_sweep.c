@@ -46,6 +46,12 @@ static mok_status apply_pair(char *pair, mok_group_config *config)
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep: '%s' is not NAME=VALUE", mok_cli_quote(pair));
     }
     *value = '\0';
+    static const char *const useless[] = {"backend", "peer", "device"};
+    for (size_t idx = 0; idx < sizeof useless / sizeof useless[0]; idx++) {
+        if (strcmp(pair, useless[idx]) == 0) {
+            return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep: %s is the same at all points", pair);
+        }
+    }
     return mok_cli_check(mok_option_set(config, pair, value + 1));
 }
 
@@ -67,10 +73,8 @@ static mok_status parse_point(const char *text, size_t length, const mok_group_c
     return MOK_OK;
 }
 
-static mok_status parse_points(const struct mok_bench_settings *settings, const mok_group_config *base, struct sweep *sweep)
+static mok_status parse_points(const char *text, const mok_group_config *base, struct sweep *sweep)
 {
-    const char *text = settings->sweep;
-    sweep->is_backward = strcmp(settings->pass_word, "backward") == 0;
     for (;;) {
         size_t length = strcspn(text, ";");
         if (sweep->num_points == MAX_POINTS) {
@@ -83,6 +87,14 @@ static mok_status parse_points(const struct mok_bench_settings *settings, const 
         }
         text += length + 1;
     }
+}
+
+mok_status mok_bench_check_points(const char *text, const mok_group_config *base)
+{
+    struct sweep *sweep = calloc(1, sizeof *sweep);
+    mok_status status = sweep == NULL ? mok_cli_fail(MOK_ERR_MEMORY, "no memory for points") : parse_points(text, base, sweep);
+    free(sweep);
+    return status;
 }
 
 /* ---- measuring ---------------------------------------------------------------------------------------------------------- */
@@ -293,7 +305,8 @@ mok_status mok_bench_sweep(struct mok_bench_job *job, struct mok_team *team)
         return mok_cli_fail(MOK_ERR_MEMORY, "no memory");
     }
     sweep->job = job;
-    mok_status status = parse_points(settings, &team->config, sweep);
+    sweep->is_backward = strcmp(settings->pass_word, "backward") == 0;
+    mok_status status = parse_points(settings->sweep, &team->config, sweep);
     if (status == MOK_OK) {
         status = mok_team_run(team, sweep_rank, sweep);
     }

@@ -8,6 +8,9 @@
 
 #include "bench/bench_measure.h"
 
+/* Whether the points can be read, before there is anything to measure. Errors: ARGUMENT, MEMORY. */
+mok_status mok_bench_check_points(const char *text, const mok_group_config *base);
+
 /* Parses the points, measures, prints, writes JSON. Errors: those of the library, and ARGUMENT. */
 mok_status mok_bench_sweep(struct mok_bench_job *job, struct mok_team *team);
 

@@ -285,6 +285,8 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     return code;
 }
 
+static const struct mok_cli_useless run_useless[] = {{"device", MOK_CLI_WHY_NO_DEVICE}};
+
 const struct mok_cli_command mok_command_run = {
     .name = "run",
     .summary = "run one layer from files, forward and backward, and check every result",
@@ -297,6 +299,8 @@ const struct mok_cli_command mok_command_run = {
     .settings_bytes = sizeof(struct run_settings),
     .initial = &run_initial,
     .peers = "threads|mpi|nccl",
+    .useless = run_useless,
+    .num_useless = sizeof run_useless / sizeof run_useless[0],
     .makes_ranks = 1,
     .run = run_command,
 };

@@ -63,6 +63,42 @@ if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
 fi
 expect 2 "mok bench: --skew does not go with 'gemm'" bench gemm --skew zipf
 expect 2 "mok bench: --sweep does not go with 'gemm'" bench gemm --sweep path=fused
+expect 2 "mok bench: --shared does not go with 'gemm'" bench gemm --shared 64
+expect 2 "mok bench: --ring does not go with 'gemm'" bench gemm --hidden 64 --ring 3
+expect 2 "mok bench: --backend does not go with 'gemm'" bench --backend cpu gemm
+expect 2 "mok bench: --commit needs --json" bench --commit abc --backend cuda
+expect 2 "mok bench: --commit needs --json" bench gemm --commit abc
+expect 2 "mok bench: --commit needs the cuda backend" bench --commit abc --json f --backend cpu
+expect 2 "mok bench: --zero-copy does not go with --pass backward, which takes no x" \
+    bench --sweep path=fused --pass backward --zero-copy --backend cuda
+expect 2 "mok bench: --timeline is 't.txt': must be a name that ends in .json or .svg" bench --sweep path=fused --timeline t.txt --backend cuda
+expect 2 "mok bench: --look-ahead needs --path fused" bench --look-ahead 2 --backend cuda
+expect 2 "mok bench: --look-ahead does not go with --path staged" bench --path staged --look-ahead 2 --backend cuda
+expect 2 "mok bench: --reserve-sms needs the cuda backend" bench --reserve-sms 2 --backend cpu
+if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
+    for point in backend=cpu peer=mpi device=1; do
+        expect 2 "mok bench: --sweep: ${point%=*} is the same at all points" bench --sweep "path=fused;ring=2,$point" --backend cuda
+    done
+    expect 2 "mok bench: --sweep: 'fused' is not NAME=VALUE" bench --sweep fused --backend cuda
+fi
+expect 2 "mok run: --reserve-sms needs the cuda backend" run --weights f --input f --reserve-sms 2 --backend cpu
+expect 2 "mok trace: --reserve-sms needs the cuda backend" trace --out f.svg --reserve-sms 2 --backend cpu
+expect 2 "mok trace: --ctas needs the cuda backend" trace --out f.svg --ctas 1 --backend cpu
+expect 2 "mok trace: --summary needs the cuda backend" trace --out f.svg --summary --backend cpu
+expect 2 "mok trace: --look-ahead does not go with --path staged" trace --out f.svg --look-ahead 1 --path staged --backend cuda
+expect 2 "mok info: --ring needs a shape: it is about the memory of one" info --ring 3
+expect 2 "mok info: --backend needs a shape: it is about the memory of one" info --json - --backend cpu
+expect 2 "mok info: --device needs the cuda backend" \
+    info --experts 4 --top-k 2 --hidden 64 --intermediate 32 --tokens 8 --device 0 --backend cpu
+for option in path=fused saved=2 keep-rows=0 minibatch=128 ring=2 look-ahead=1 comm-workers=1 compute-workers=1 reserve-sms=2; do
+    expect 2 "mok verify: option --${option%=*} has no effect here: each case has its own" verify --backend cpu "--$option"
+done
+expect 2 "mok verify: --json does not go with --list" verify --list --json -
+expect 2 "mok verify: --peer-timeout does not go with --list" verify --list --peer-timeout 100
+expect 2 "mok verify: --quick does not go with names of cases" verify --quick idle-rank
+expect 2 "mok verify: --ranks does not go with names of cases" verify --ranks 2 idle-rank
+expect 77 "mok verify: no case has 7 ranks: --list prints them" verify --list --ranks 7
+expect 77 "mok verify: no quick case has 7 ranks: --list prints them" verify --list --quick --ranks 7
 expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace --out timeline.txt
 expect 2 "mok verify: backend cuda has no such peer: must be threads or external" verify --peer mpi --backend cuda
 expect 2 "mok verify: 'no-such-case' is no case: --list prints them" verify no-such-case

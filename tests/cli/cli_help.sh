@@ -11,18 +11,40 @@ for command in run verify info bench trace; do
     sed '/^group options (/,$d' "$work/all" > "$work/$command.txt"
     diff "$2/$command.txt" "$work/$command.txt" || { echo "mok $command --help differs"; failed=1; }
     # Each group option names its variable and its default.
-    sed -n '/^group options (/,/^$/p' "$work/all" | grep -c -e '^  --[a-z-]* [^ ]* .*\[MOK_[A-Z_]*, default [^ ]*\]$' > "$work/count"
-    grep -c -e '^  --' "$work/all" > "$work/listed"
+    sed -n '/^group options (/,/^$/p' "$work/all" | sed -n 's/^  --\([a-z-]*\) [^ ]* .*\[MOK_[A-Z_]*, default [^ ]*\]$/\1/p' > "$work/$command.group"
+    listed=$(grep -c -e '^  --' "$work/all")
     own=$(grep -c -e '^  --' "$work/$command.txt")
-    if [ "$(cat "$work/count")" -lt 10 ] || [ "$(cat "$work/listed")" -ne "$((own + $(cat "$work/count")))" ]; then
+    if [ "$listed" -ne $((own + $(wc -l < "$work/$command.group"))) ]; then
         echo "mok $command --help: a group option is not as it should be"
         failed=1
     fi
     tail -n 1 "$work/all" | grep -q -e '^exit codes: 0 ok, 1 a result is wrong, 2 usage, 3 error, 77 not available here$' || failed=1
 done
+# What a command does not list it refuses, and says why; what it lists it reads.
+cat "$work"/*.group | sort -u > "$work/group"
+[ "$(wc -l < "$work/group")" -ge 14 ] || { echo "group options are missing"; failed=1; }
+while read -r name; do
+    for command in run verify info bench trace; do
+        got=0
+        "$1" $command --"$name" 'x!' > /dev/null 2> "$work/err" || got=$?
+        said=$(head -n 1 "$work/err")
+        if grep -q -x -e "$name" "$work/$command.group"; then
+            expected="mok $command: $name is 'x!': must be *"
+        else
+            expected="mok $command: option --$name has no effect here: *"
+        fi
+        # shellcheck disable=SC2254
+        case $said in
+        $expected) [ "$got" -eq 2 ] || failed=1 ;;
+        *) echo "mok $command --$name: '$said', expected '$expected'"; failed=1 ;;
+        esac
+    done
+done < "$work/group"
+for row in "run 13" "verify 4" "info 10" "bench 13" "trace 13"; do
+    [ "$(wc -l < "$work/${row%% *}.group")" -eq "${row#* }" ] || { echo "mok ${row%% *} --help: not ${row#* } group options"; failed=1; }
+done
 # The help of a command names only the peers that it takes.
-for row in "run threads|mpi|nccl" "trace threads|mpi|nccl" "verify threads|mpi|external" "bench threads" \
-    "info threads|mpi|nccl|external"; do
+for row in "run threads|mpi|nccl" "trace threads|mpi|nccl" "verify threads|mpi|external" "bench threads"; do
     "$1" "${row%% *}" --help > "$work/all"
     grep -q -F -e "  --peer ${row#* } " "$work/all" || { echo "mok ${row%% *} --help: --peer is not ${row#* }"; failed=1; }
 done
