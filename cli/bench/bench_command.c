@@ -31,7 +31,7 @@ static const struct mok_cli_option bench_options[] = {
     {"warm-up", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_warmups), "N", "Repeats before them that are not timed.", 0,
      MOK_BENCH_MAX_REPEATS},
     {"zero-copy", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_zero_copy), NULL,
-     "CUDA: x stands where peers find it before the pass begins.", 0, 0},
+     "CUDA: time forward also with x where peers find it before the pass begins; a sweep only so.", 0, 0},
     {"no-stages", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, has_no_stages), NULL, "CUDA: only the layer, not each stage alone.", 0, 0},
     {"sweep", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, sweep), "POINTS",
      "CUDA: time one pass at points of group options instead: NAME=VALUE,...;NAME=VALUE,...", 0, 0},

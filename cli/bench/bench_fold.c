@@ -31,6 +31,7 @@ static void fold_layer(const struct mok_bench_job *job, int32_t num_ranks, struc
         for (int32_t lane = 0; lane < MOK_BENCH_MAX_LANES; lane++) {
             run->layer_ms[lane][0] = larger(run->layer_ms[lane][0], times->layer_ms[lane][0]);
             run->layer_ms[lane][1] = larger(run->layer_ms[lane][1], times->layer_ms[lane][1]);
+            run->zero_copy_ms[lane] = larger(run->zero_copy_ms[lane], times->zero_copy_ms[lane]);
             run->schedule_ms[lane] = larger(run->schedule_ms[lane], times->schedule_ms[lane]);
         }
         for (int stage = 0; stage < MOK_BENCH_NUM_STAGES; stage++) {

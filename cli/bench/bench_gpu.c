@@ -338,12 +338,12 @@ mok_status mok_bench_enqueue_schedule(struct mok_bench_gpu *gpu, int32_t lane, i
     return mok_cli_check(mok_schedule_build(gpu->lanes[lane].schedule, gpu->sets[set].ids, gpu->settings->shape.tokens, gpu->stream));
 }
 
-mok_status mok_bench_enqueue_forward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set)
+mok_status mok_bench_enqueue_forward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set, int is_zero_copy)
 {
     const struct mok_bench_lane *objects = &gpu->lanes[lane];
     mok_forward_args args;
     mok_forward_args_init(&args);
-    args.x = gpu->settings->is_zero_copy ? objects->saved_input : gpu->sets[set].x;
+    args.x = is_zero_copy ? objects->saved_input : gpu->sets[set].x;
     args.w = gpu->sets[set].w;
     args.y = gpu->y;
     args.saved = objects->saved;
@@ -409,8 +409,7 @@ mok_status mok_bench_gpu_count(struct mok_bench_gpu *gpu, const struct mok_bench
                                           .shared_inter = shape->shared_inter,
                                           .top_k = shape->top_k,
                                           .tokens = shape->tokens,
-                                          .is_kept = gpu->is_kept,
-                                          .is_published = !gpu->settings->is_zero_copy};
+                                          .is_kept = gpu->is_kept};
         for (int32_t rank = 0; rank < gpu->num_ranks; rank++) {
             int is_remote = rank % gpu->num_devices != gpu->rank % gpu->num_devices;
             sizes->rows_out += is_remote ? gpu->sets[set].routes_to[rank] : 0;

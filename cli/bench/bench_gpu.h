@@ -103,7 +103,8 @@ mok_status mok_bench_lane_close(struct mok_bench_lane *lane);
 mok_status mok_bench_check(const struct mok_bench_gpu *gpu, int error, const char *what);
 /* Enqueues a set's pass. */
 mok_status mok_bench_enqueue_schedule(struct mok_bench_gpu *gpu, int32_t lane, int32_t set);
-mok_status mok_bench_enqueue_forward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set);
+/* is_zero_copy: x stands in the lane's saved object; else it is one of the set's tensors. */
+mok_status mok_bench_enqueue_forward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set, int is_zero_copy);
 mok_status mok_bench_enqueue_backward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set);
 /* Waits for the stream; the lane's group ends a wait that a dead peer would make endless. */
 mok_status mok_bench_wait(struct mok_bench_gpu *gpu, int32_t lane);

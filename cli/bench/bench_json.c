@@ -116,6 +116,20 @@ static void add_pass(cJSON *lane_json, const struct mok_bench_job *job, const st
     }
 }
 
+static void add_zero_copy(cJSON *lane_json, const struct mok_bench_job *job, const struct mok_team *team, int32_t lane)
+{
+    size_t at = FIELD(zero_copy_ms) + (size_t)lane * sizeof(double);
+    struct mok_bench_column column;
+    cJSON *json = cJSON_AddObjectToObject(lane_json, "forward_zero_copy");
+    mok_bench_take(job->layer_runs, job->facts.settings->num_repeats, at, &column);
+    double median = mok_bench_spread_of(column.values, job->facts.settings->num_repeats).median;
+    cJSON_AddNumberToObject(json, "tflops_per_gpu",
+                            mok_bench_all_operations(job, team->num_ranks, 0) / job->facts.num_devices / median * 1e-9);
+    add_field(json, "layer_ms", job, job->layer_runs, at);
+    add_ratio(json, "dense_over_layer", job, job->layer_runs, FIELD(dense_ms), at);
+    add_ratio(json, "over_published", job, job->layer_runs, at, FIELD(layer_ms) + (size_t)(2 * lane) * sizeof(double));
+}
+
 static void add_yardsticks(cJSON *root, const struct mok_bench_job *job)
 {
     const struct mok_bench_run *runs = job->layer_runs;
@@ -163,6 +177,9 @@ mok_status mok_bench_write(const struct mok_bench_job *job, const struct mok_tea
         cJSON *json = cJSON_AddObjectToObject(paths, mok_bench_path_name(job->paths[lane]));
         add_pass(json, job, team, lane, 0);
         add_pass(json, job, team, lane, 1);
+        if (job->facts.settings->is_zero_copy) {
+            add_zero_copy(json, job, team, lane);
+        }
     }
     add_yardsticks(root, job);
     add_stages(root, job);

@@ -39,30 +39,24 @@ static mok_status scrub(struct mok_bench_gpu *gpu)
 
 /* ---- behind the gate ---------------------------------------------------------------------------------------------------- */
 
-/* What is timed: enqueues itself with its marks. */
-typedef mok_status (*timed_work)(struct mok_bench_gpu *gpu, int32_t lane, int32_t set);
-
-static mok_status timed_forward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set)
+/* What is timed, with its marks. */
+static mok_status enqueue_timed(struct mok_bench_gpu *gpu, enum mok_bench_pass pass, int32_t lane, int32_t set)
 {
+    int is_backward = pass == MOK_BENCH_BACKWARD;
     MOK_TRY(mark(gpu, MARK_BEGIN));
-    MOK_TRY(mok_bench_enqueue_schedule(gpu, lane, set));
+    if (!is_backward) {
+        MOK_TRY(mok_bench_enqueue_schedule(gpu, lane, set));
+    }
     MOK_TRY(mark(gpu, MARK_SCHEDULED));
-    MOK_TRY(mok_bench_enqueue_forward(gpu, lane, set));
+    MOK_TRY(is_backward ? mok_bench_enqueue_backward(gpu, lane, set)
+                        : mok_bench_enqueue_forward(gpu, lane, set, pass == MOK_BENCH_ZERO_COPY));
     return mark(gpu, MARK_END);
 }
 
-static mok_status timed_backward(struct mok_bench_gpu *gpu, int32_t lane, int32_t set)
-{
-    MOK_TRY(mark(gpu, MARK_BEGIN));
-    MOK_TRY(mark(gpu, MARK_SCHEDULED));
-    MOK_TRY(mok_bench_enqueue_backward(gpu, lane, set));
-    return mark(gpu, MARK_END);
-}
-
-static mok_status enqueue_held(struct mok_bench_seat *seat, timed_work work, int32_t lane, int32_t set)
+static mok_status enqueue_held(struct mok_bench_seat *seat, enum mok_bench_pass pass, int32_t lane, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
-    if (gpu->settings->is_zero_copy && work == timed_forward) {
+    if (pass == MOK_BENCH_ZERO_COPY) {
         size_t bytes = 2 * (size_t)gpu->settings->shape.tokens * (size_t)gpu->settings->shape.hidden;
         MOK_TRY(mok_bench_check(
             gpu,
@@ -72,7 +66,7 @@ static mok_status enqueue_held(struct mok_bench_seat *seat, timed_work work, int
     MOK_TRY(scrub(gpu));
     MOK_TRY(mok_bench_check(
         gpu, mok_bench_hold(seat->job->facts.gate, gpu->rank, seat->round, (uint64_t)HOLD_LIMIT_MS * 1000000, gpu->stream), "gate"));
-    return work(gpu, lane, set);
+    return enqueue_timed(gpu, pass, lane, set);
 }
 
 /* Waits on the host until this rank's GPU stands at the gate. */
@@ -97,13 +91,13 @@ static mok_status check_gate(struct mok_bench_seat *seat)
                         : MOK_OK;
 }
 
-/* Runs work on all ranks at once, started by one word. */
-static mok_status run_held(struct mok_bench_seat *seat, mok_status status, timed_work work, int32_t lane, int32_t set)
+/* Runs a pass on all ranks at once, started by one word. */
+static mok_status run_held(struct mok_bench_seat *seat, mok_status status, enum mok_bench_pass pass, int32_t lane, int32_t set)
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     seat->round++;
     if (status == MOK_OK) {
-        status = enqueue_held(seat, work, lane, set);
+        status = enqueue_held(seat, pass, lane, set);
     }
     if (status == MOK_OK) {
         status = wait_arrival(seat);
@@ -125,9 +119,10 @@ static mok_status run_held(struct mok_bench_seat *seat, mok_status status, timed
     return status;
 }
 
-mok_status mok_bench_run_pass(struct mok_bench_seat *seat, mok_status status, int is_backward, int32_t lane, int32_t set, double *ms_out)
+mok_status mok_bench_run_pass(struct mok_bench_seat *seat, mok_status status, enum mok_bench_pass pass, int32_t lane, int32_t set,
+                              double *ms_out)
 {
-    status = run_held(seat, status, is_backward ? timed_backward : timed_forward, lane, set);
+    status = run_held(seat, status, pass, lane, set);
     return status == MOK_OK ? time_between(seat->gpu, MARK_BEGIN, MARK_END, ms_out) : status;
 }
 
@@ -224,7 +219,7 @@ static mok_status run_stages(struct mok_bench_seat *seat, mok_status status, int
     int32_t lane = seat->gpu->num_lanes - 1;
     memset(seat->times->stage_ms, 0, sizeof seat->times->stage_ms);
     for (int is_backward = 0; is_backward < 2; is_backward++) {
-        status = run_held(seat, status, is_backward ? timed_backward : timed_forward, lane, set);
+        status = run_held(seat, status, is_backward ? MOK_BENCH_BACKWARD : MOK_BENCH_FORWARD, lane, set);
         if (status == MOK_OK) {
             status = take_stages(seat, lane, is_backward);
         }
@@ -238,12 +233,17 @@ static mok_status run_layer(struct mok_bench_seat *seat, mok_status status, int3
 {
     struct mok_bench_gpu *gpu = seat->gpu;
     for (int32_t lane = 0; lane < seat->job->num_lanes; lane++) {
-        for (int is_backward = 0; is_backward < 2; is_backward++) {
-            status = mok_bench_run_pass(seat, status, is_backward, lane, set, &seat->times->layer_ms[lane][is_backward]);
-            if (status == MOK_OK && !is_backward) {
-                status = time_between(gpu, MARK_BEGIN, MARK_SCHEDULED, &seat->times->schedule_ms[lane]);
+        if (gpu->settings->is_zero_copy) {
+            status = mok_bench_run_pass(seat, status, MOK_BENCH_ZERO_COPY, lane, set, &seat->times->zero_copy_ms[lane]);
+            if (status == MOK_OK) {
+                status = mok_cli_check(mok_saved_release(gpu->lanes[lane].saved));
             }
         }
+        status = mok_bench_run_pass(seat, status, MOK_BENCH_FORWARD, lane, set, &seat->times->layer_ms[lane][0]);
+        if (status == MOK_OK) {
+            status = time_between(gpu, MARK_BEGIN, MARK_SCHEDULED, &seat->times->schedule_ms[lane]);
+        }
+        status = mok_bench_run_pass(seat, status, MOK_BENCH_BACKWARD, lane, set, &seat->times->layer_ms[lane][1]);
     }
     return status;
 }

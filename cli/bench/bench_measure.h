@@ -11,6 +11,13 @@
 #include "bench/bench_machine.h"
 #include "team.h"
 
+/* What a run of the layer is. Forward passes have their schedule in front. */
+enum mok_bench_pass {
+    MOK_BENCH_FORWARD,
+    MOK_BENCH_BACKWARD,
+    MOK_BENCH_ZERO_COPY /* a forward pass that finds x in the saved object's memory: it was put there before the clock starts */
+};
+
 /* Which term of a floor is the largest. */
 enum mok_bench_bound { MOK_BENCH_BY_DENSE, MOK_BENCH_BY_MEMORY, MOK_BENCH_BY_LINK };
 
@@ -18,6 +25,7 @@ enum mok_bench_bound { MOK_BENCH_BY_DENSE, MOK_BENCH_BY_MEMORY, MOK_BENCH_BY_LIN
  * measured. */
 struct mok_bench_run {
     double layer_ms[MOK_BENCH_MAX_LANES][2]; /* [lane][is_backward] */
+    double zero_copy_ms[MOK_BENCH_MAX_LANES]; /* forward */
     double schedule_ms[MOK_BENCH_MAX_LANES];
     double gemm_ms[MOK_BENCH_NUM_GEMMS];
     double dense_ms[2];
@@ -33,6 +41,7 @@ struct mok_bench_run {
 /* One rank's times of the run that is going on, milliseconds. */
 struct mok_bench_times {
     double layer_ms[MOK_BENCH_MAX_LANES][2];
+    double zero_copy_ms[MOK_BENCH_MAX_LANES];
     double schedule_ms[MOK_BENCH_MAX_LANES];
     double gemm_ms[MOK_BENCH_NUM_GEMMS];
     double copy_ms, link_ms;
@@ -65,9 +74,10 @@ struct mok_bench_seat {
     uint32_t round;    /* of the gate; the same on all ranks */
 };
 
-/* A pass (forward with its schedule) on all ranks at once, started by one word behind the gate, caches overwritten before. Every rank comes,
- * also one that has failed; on failure the rank's groups are aborted. Returns the rank's own status. */
-mok_status mok_bench_run_pass(struct mok_bench_seat *seat, mok_status status, int is_backward, int32_t lane, int32_t set, double *ms_out);
+/* A pass on all ranks at once, started by one word behind the gate, caches overwritten before. Every rank comes, also one that has failed; on
+ * failure the rank's groups are aborted. Returns the rank's own status. */
+mok_status mok_bench_run_pass(struct mok_bench_seat *seat, mok_status status, enum mok_bench_pass pass, int32_t lane, int32_t set,
+                              double *ms_out);
 /* Likewise: dense products, copies. Out: the rank's times. */
 mok_status mok_bench_run_yardsticks(struct mok_bench_seat *seat, mok_status status, int32_t set);
 

@@ -100,7 +100,7 @@ static void print_setting(const struct mok_bench_job *job, const struct mok_team
            shape->shared_inter, shape->tokens, team->num_ranks, mok_bench_skew_name(settings->skew));
     printf("group       peer %s, %" PRId32 " GPU%s; x %s; %s rows kept; fp32 gradients, added\n", mok_team_peer_name(team),
            job->facts.num_devices, job->facts.num_devices == 1 ? "" : "s",
-           settings->is_zero_copy ? "handed in zero-copy" : "published by the pass",
+           settings->is_zero_copy ? "published by the pass, and again handed in zero-copy" : "published by the pass",
            team->config.keep_rows == MOK_KEEP_ALL ? "all" : "not all");
     printf("runs        %" PRId64 " after %" PRId64
            ", %d sets of random inputs in turn, caches overwritten, gate before each; device events; "
@@ -133,6 +133,17 @@ static void print_machine(const struct mok_bench_job *job)
     }
 }
 
+/* The lane's forward pass once more, with x handed in zero-copy; its floors are those of the pass that publishes x. */
+static void print_zero_copy(const struct mok_bench_job *job, const struct mok_team *team, int32_t lane)
+{
+    size_t at = FIELD(zero_copy_ms) + (size_t)lane * sizeof(double), forward_at = FIELD(layer_ms) + (size_t)(2 * lane) * sizeof(double);
+    struct mok_bench_spread layer = spread_of(job, job->layer_runs, at);
+    struct mok_bench_spread share = ratio_of(job, job->layer_runs, FIELD(dense_ms), at);
+    double rate = mok_bench_all_operations(job, team->num_ranks, 0) / job->facts.num_devices / layer.median * 1e-9;
+    printf("  zero-copy x    %9.4f %8.4f %8.4f %8.1f %9s %7.3f %5.3f %5.3f   %.3f of forward\n", layer.least, layer.median, layer.most, rate, "",
+           share.least, share.median, share.most, ratio_of(job, job->layer_runs, at, forward_at).median);
+}
+
 static void print_pass(const struct mok_bench_job *job, const struct mok_team *team, int32_t lane, int is_backward)
 {
     size_t at = FIELD(layer_ms) + (size_t)(2 * lane + is_backward) * sizeof(double), pass = (size_t)is_backward * sizeof(double);
@@ -150,6 +161,9 @@ static void print_pass(const struct mok_bench_job *job, const struct mok_team *t
         struct mok_bench_spread schedule = spread_of(job, job->layer_runs, schedule_at);
         printf("  schedule       %9.4f %8.4f %8.4f   %.1f%% of forward\n", schedule.least, schedule.median, schedule.most,
                100.0 * ratio_of(job, job->layer_runs, schedule_at, at).median);
+        if (job->facts.settings->is_zero_copy) {
+            print_zero_copy(job, team, lane);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ struct mok_bench_settings {
     const char *skew_word; /* this, routes and pass_word: NULL = not given, until mok_bench_resolve */
     const char *routes;    /* file with the routes of MOK_BENCH_REAL */
     int64_t num_repeats, num_warmups;
-    int is_zero_copy; /* CUDA: x stands in the saved object's memory before the pass */
+    int is_zero_copy; /* CUDA: forward is timed with x in the saved object's memory before the pass, too; in a sweep only so */
     int has_no_stages; /* CUDA: the layer alone is timed */
     const char *sweep;     /* CUDA: points of group options to time instead; NULL = none */
     const char *pass_word; /* of a sweep: forward or backward */

@@ -103,10 +103,10 @@ mok_status mok_bench_check_points(const char *text, const mok_group_config *base
 static mok_status run_once(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, int32_t lane, int32_t set, double *ms_out)
 {
     double *mine = &sweep->rank_ms[seat->gpu->rank];
-    for (int is_backward = 0; is_backward <= sweep->is_backward; is_backward++) {
-        status = mok_bench_run_pass(seat, status, is_backward, lane, set, mine);
-    }
-    if (!sweep->is_backward && status == MOK_OK) {
+    status = mok_bench_run_pass(seat, status, seat->gpu->settings->is_zero_copy ? MOK_BENCH_ZERO_COPY : MOK_BENCH_FORWARD, lane, set, mine);
+    if (sweep->is_backward) {
+        status = mok_bench_run_pass(seat, status, MOK_BENCH_BACKWARD, lane, set, mine);
+    } else if (status == MOK_OK) {
         status = mok_cli_check(mok_saved_release(seat->gpu->lanes[lane].saved));
     }
     mok_team_wait(seat->team);

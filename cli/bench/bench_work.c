@@ -128,7 +128,7 @@ double mok_bench_stage_bytes(const struct mok_bench_sizes *sizes, int stage)
     }
     switch (what->kind) {
     case MOK_EVENT_SCHEDULE: /* ids -> list; list -> row's route */ return routes * 2 * ID + rows * (ID + ROUTE);
-    case MOK_EVENT_PUBLISH: return what->is_backward || sizes->is_published ? 2 * (tokens * row + routes * weight) : 0.0;
+    case MOK_EVENT_PUBLISH: return 2 * (tokens * row + routes * weight);
     case MOK_EVENT_PULL:
     case MOK_EVENT_PUSH: return 2 * rows * (row + weight);
     case MOK_EVENT_SUM: return routes * (row + weight) + tokens * row * (sizes->shared_inter > 0 ? 2 : 1);

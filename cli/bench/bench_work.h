@@ -15,7 +15,6 @@ struct mok_bench_sizes {
     int64_t experts;           /* local experts that have rows */
     int64_t rows_in, rows_out; /* routes to this rank from other GPUs, and from it to experts on other GPUs */
     int is_kept;               /* forward keeps x, g, u of every row */
-    int is_published;          /* forward copies x to where peers find it (not zero-copy) */
 };
 
 /* The layer's products, as dense ones. Forward comes first. */

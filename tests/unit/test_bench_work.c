@@ -14,7 +14,7 @@
 #include "trace/event.h"
 
 static const struct mok_bench_sizes sizes_of_one = {
-    .hidden = 1024, .inter = 512, .shared_inter = 256, .top_k = 4, .tokens = 640, .rows = 2560, .experts = 8, .is_kept = 1, .is_published = 1};
+    .hidden = 1024, .inter = 512, .shared_inter = 256, .top_k = 4, .tokens = 640, .rows = 2560, .experts = 8, .is_kept = 1};
 
 /* ---- counting ----------------------------------------------------------------------------------------------------------- */
 
@@ -89,8 +89,6 @@ static void test_bytes_by_hand(void **state)
     assert_true(mok_bench_stage_bytes(&sizes, gate_up) == 2560 * (row + 3 * narrow) + 8 * 2 * matrix);
     sizes.is_kept = 0;
     assert_true(mok_bench_stage_bytes(&sizes, gate_up) == 2560 * (row + narrow) + 8 * 2 * matrix);
-    sizes.is_published = 0;
-    assert_true(mok_bench_stage_bytes(&sizes, mok_bench_find_stage(MOK_EVENT_PUBLISH, 0)) == 0.0);
     sizes.rows_in = 10;
     sizes.rows_out = 30;
     assert_true(mok_bench_stage_link_bytes(&sizes, mok_bench_find_stage(MOK_EVENT_PUSH, 1)) == 30 * row);
@@ -112,6 +110,7 @@ static struct mok_bench_job *make_job(int32_t num_devices)
         job->gpus[rank].sets[1].sizes.rows *= rank + 1;
         times->layer_ms[0][0] = 10.0 * (rank + 1);
         times->layer_ms[0][1] = 20.0 * (rank + 1);
+        times->zero_copy_ms[0] = 9.0 * (rank + 1);
         times->copy_ms = rank + 1.0;
         for (int gemm = 0; gemm < MOK_BENCH_NUM_GEMMS; gemm++) {
             times->gemm_ms[gemm] = rank + 1.0;
@@ -127,7 +126,7 @@ static void test_ranks_of_one_gpu_add_up(void **state)
     struct mok_bench_run run;
     int pull = mok_bench_find_stage(MOK_EVENT_PULL, 0);
     mok_bench_fold(job, 2, 1, &run);
-    assert_true(run.layer_ms[0][0] == 20.0 && run.layer_ms[0][1] == 40.0);
+    assert_true(run.layer_ms[0][0] == 20.0 && run.layer_ms[0][1] == 40.0 && run.zero_copy_ms[0] == 18.0);
     assert_true(run.dense_ms[0] == 4 * 3.0 && run.dense_ms[1] == 8 * 3.0);
     assert_true(run.gemm_ms[MOK_BENCH_DOWN] == 3.0);
     assert_true(run.memory_rate == 2.0 * MOK_BENCH_COPY_BYTES); /* the first rank's copy alone */
