@@ -124,19 +124,6 @@ static void set_zeros(struct mok_timeline_rank *ranks, int32_t num_ranks, int is
     }
 }
 
-/* Leaves out the CTAs that the picture need not show. */
-static void thin_out(struct mok_stage_events *events, int64_t cta_step)
-{
-    int64_t num = 0;
-    for (int64_t idx = 0; idx < events->num; idx++) {
-        int32_t worker = events->events[idx].worker;
-        if (worker == 0 || mok_lane_cta(worker) % cta_step == 0) {
-            events->events[num++] = events->events[idx];
-        }
-    }
-    events->num = num;
-}
-
 static mok_status write_timeline(void *context)
 {
     struct trace_job *job = context;
@@ -157,8 +144,8 @@ static mok_status write_timeline(void *context)
         if (job->settings->is_summed) {
             mok_trace_print_summary(stdout, &ranks[rank]);
         }
-        thin_out(&job->events[rank], job->settings->cta_step == 0 ? 1 : job->settings->cta_step);
-        ranks[rank].num_events = job->events[rank].num;
+        ranks[rank].num_events =
+            mok_timeline_thin(job->events[rank].events, job->events[rank].num, job->settings->cta_step == 0 ? 1 : job->settings->cta_step);
     }
     struct mok_output output;
     MOK_TRY(mok_output_open(path, &output));

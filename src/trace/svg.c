@@ -5,13 +5,14 @@
  *   rank 0  worker 0  |■■ pull ■■|  wait  |■ push ■|
  *           worker 1  |   wait   |■■■ gate+up ■■■■|
  *
- * Work is coloured by kind, waiting is pale. Boxes carry a tooltip with name, index, pass and length.
+ * Work is coloured by kind, waiting is pale. Boxes carry a tooltip with name, index, pass and length. Where that would make a large file, all
+ * boxes of one kind in a lane are one stroke with gaps, without tooltips: a sixth of the bytes.
  */
 #include "trace/timeline.h"
 
 #include <inttypes.h>
 
-enum { MAX_KINDS = 256 };
+enum { MAX_KINDS = 256, MOST_BOXES = 1500 /* 200 KB */ };
 
 static const double left = 150, top = 40, width = 1400, lane_height = 16, rank_gap = 10, legend_width = 280;
 
@@ -20,6 +21,7 @@ struct picture {
     double y;      /* top of the lane being drawn */
     double height; /* of the whole picture */
     int64_t longest_ns;
+    int64_t num_boxes;
     double total_ns[MAX_KINDS];
 };
 
@@ -37,6 +39,7 @@ static void measure(const struct mok_timeline_rank *ranks, int32_t num_ranks, st
     int num_kinds = 0;
     for (int32_t idx = 0; idx < num_ranks; idx++) {
         int32_t last = -1;
+        picture->num_boxes += ranks[idx].num_events;
         for (int64_t at = 0; at < ranks[idx].num_events; at++) {
             const mok_event *event = &ranks[idx].events[at];
             int64_t end = event->end_ns - ranks[idx].zero_ns;
@@ -68,21 +71,60 @@ static void write_box(FILE *out, const struct picture *picture, const struct mok
             event->pass, length * 1e-3);
 }
 
+/* Events [from, to) of one worker that are of this kind, as one stroke; steps from one to the next in tenths of a pixel. */
+static void write_stroke(FILE *out, const struct picture *picture, const struct mok_timeline_rank *rank, int64_t from, int64_t to, int32_t kind)
+{
+    int64_t at = 0;
+    int has_any = 0;
+    for (int64_t idx = from; idx < to; idx++) {
+        const mok_event *event = &rank->events[idx];
+        if (event->kind != kind) {
+            continue;
+        }
+        int64_t begin = (int64_t)((left + (double)(event->begin_ns - rank->zero_ns) * picture->scale) * 10.0 + 0.5);
+        int64_t length = (int64_t)((double)(event->end_ns - event->begin_ns) * picture->scale * 10.0 + 0.5);
+        length = length < 2 ? 2 : length; /* visible */
+        if (!has_any) {
+            fprintf(out, "<path transform=\"scale(.1)\" stroke-width=\"%.0f\" stroke=\"", (lane_height - 3) * 10.0);
+            print_colour(out, kind);
+            fprintf(out, "\" d=\"M%" PRId64 " %.0fh%" PRId64, begin, (picture->y + (lane_height - 3) / 2) * 10.0, length);
+        } else {
+            fprintf(out, "m%" PRId64 " 0h%" PRId64, begin - at, length);
+        }
+        has_any = 1;
+        at = begin + length;
+    }
+    fputs(has_any ? "\"/>\n" : "", out);
+}
+
+/* Long events first: what lies inside another one is seen. Waits are inside work, and kinds of waits have the higher numbers. */
+static void write_strokes(FILE *out, const struct picture *picture, const struct mok_timeline_rank *rank, int64_t from, int64_t to)
+{
+    for (int32_t kind = 0; kind < MAX_KINDS; kind++) {
+        if (picture->total_ns[kind] > 0) {
+            write_stroke(out, picture, rank, from, to, kind);
+        }
+    }
+}
+
 static void write_rank(FILE *out, struct picture *picture, const struct mok_timeline_rank *rank)
 {
-    int32_t last = -1;
-    for (int64_t idx = 0; idx < rank->num_events; idx++) {
-        const mok_event *event = &rank->events[idx];
-        if (event->worker != last) {
-            picture->y += last < 0 ? 0 : lane_height;
-            char name[32];
-            mok_timeline_name(rank, event->worker, name, sizeof name);
-            fprintf(out, "<text x=\"4\" y=\"%.0f\">rank %" PRId32 " %s</text>\n", picture->y + lane_height - 5, rank->rank, name);
-            last = event->worker;
+    for (int64_t from = 0, to; from < rank->num_events; from = to) {
+        int32_t worker = rank->events[from].worker;
+        for (to = from; to < rank->num_events && rank->events[to].worker == worker; to++) {
         }
-        write_box(out, picture, rank, event);
+        char name[32];
+        mok_timeline_name(rank, worker, name, sizeof name);
+        fprintf(out, "<text x=\"4\" y=\"%.0f\">rank %" PRId32 " %s</text>\n", picture->y + lane_height - 5, rank->rank, name);
+        if (picture->num_boxes > MOST_BOXES) {
+            write_strokes(out, picture, rank, from, to);
+        }
+        for (int64_t idx = from; idx < to && picture->num_boxes <= MOST_BOXES; idx++) {
+            write_box(out, picture, rank, &rank->events[idx]);
+        }
+        picture->y += lane_height;
     }
-    picture->y += rank_gap + (last < 0 ? 0 : lane_height);
+    picture->y += rank_gap;
 }
 
 static void write_axis(FILE *out, int64_t longest)

@@ -35,6 +35,18 @@ static inline void mok_timeline_name(const struct mok_timeline_rank *rank, int32
     }
 }
 
+/* GPU: leaves out the CTAs whose number cta_step does not divide, in place. Returns how many events stay. */
+static inline int64_t mok_timeline_thin(mok_event *events, int64_t num_events, int64_t cta_step)
+{
+    int64_t num = 0;
+    for (int64_t idx = 0; idx < num_events; idx++) {
+        if (events[idx].worker == 0 || mok_lane_cta(events[idx].worker) % cta_step == 0) {
+            events[num++] = events[idx];
+        }
+    }
+    return num;
+}
+
 /* Both return 1 when everything was written, 0 on a write error (errno). */
 int mok_trace_write_perfetto(FILE *out, const struct mok_timeline_rank *ranks, int32_t num_ranks);
 int mok_trace_write_svg(FILE *out, const struct mok_timeline_rank *ranks, int32_t num_ranks);

@@ -80,6 +80,51 @@ static void test_svg(void **state)
     free(text);
 }
 
+/* More events than boxes pay for: one stroke a lane and kind, each event at its place in it. */
+static void test_svg_of_many(void **state)
+{
+    (void)state;
+    enum { NUM = 2000, ROOM = 1 << 18 };
+    mok_event *events = calloc(NUM, sizeof *events);
+    char *text = calloc(ROOM, 1);
+    FILE *out = tmpfile();
+    assert_non_null(events);
+    assert_non_null(text);
+    assert_non_null(out);
+    for (int idx = 0; idx < NUM; idx++) { /* two lanes; in each, work of 600 ns and a wait of 400 in turn: 1400 pixels are 1 ms */
+        int at = idx % (NUM / 2);
+        events[idx] = (mok_event){at % 2 == 0 ? MOK_EVENT_PULL : MOK_EVENT_WAIT + 1, idx / (NUM / 2), at, 0, at / 2 * 2000 + at % 2 * 600,
+                                  at / 2 * 2000 + at % 2 * 1400 + 600};
+    }
+    const struct mok_timeline_rank rank = {.rank = 0, .events = events, .num_events = NUM, .zero_ns = 0};
+    assert_int_equal(mok_trace_write_svg(out, &rank, 1), 1);
+    rewind(out);
+    assert_in_range(fread(text, 1, ROOM - 1, out), 1, 40 * NUM);
+    assert_int_equal(count(text, "<path "), 4);
+    assert_int_equal(count(text, "<title>"), 0);
+    assert_int_equal(count(text, "h8"), NUM / 2);  /* 600 ns: 0.84 pixels, in tenths */
+    assert_int_equal(count(text, "h20"), NUM / 2); /* 1400 ns */
+    assert_non_null(strstr(text, "d=\"M1500 465h8m20 0h8m20 0h8"));
+    fclose(out);
+    free(text);
+    free(events);
+}
+
+static void test_thinning(void **state)
+{
+    (void)state;
+    mok_event events[1 + 5 * MOK_LANE_ROLES];
+    memset(events, 0, sizeof events);
+    for (int32_t idx = 1; idx < 1 + 5 * MOK_LANE_ROLES; idx++) {
+        events[idx].worker = mok_lane_worker((idx - 1) / MOK_LANE_ROLES, (idx - 1) % MOK_LANE_ROLES);
+    }
+    assert_int_equal(mok_timeline_thin(events, 1 + 5 * MOK_LANE_ROLES, 1), 1 + 5 * MOK_LANE_ROLES);
+    assert_int_equal(mok_timeline_thin(events, 1 + 5 * MOK_LANE_ROLES, 4), 1 + 2 * MOK_LANE_ROLES); /* the stream, CTAs 0 and 4 */
+    assert_int_equal(events[0].worker, 0);
+    assert_int_equal(events[1].worker, mok_lane_worker(0, 0));
+    assert_int_equal(events[1 + MOK_LANE_ROLES].worker, mok_lane_worker(4, 0));
+}
+
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -96,6 +141,7 @@ static void test_full_disk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_perfetto), cmocka_unit_test(test_svg), cmocka_unit_test(test_full_disk)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_perfetto), cmocka_unit_test(test_svg), cmocka_unit_test(test_svg_of_many),
+                                       cmocka_unit_test(test_thinning), cmocka_unit_test(test_full_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
