@@ -10,9 +10,7 @@
 #include "bench/bench_device.h"
 #include "bench/bench_gemm.h"
 #include "bench/bench_host.h"
-#ifdef MOK_HAVE_CUDA
-#include "bench/bench_sweep.h"
-#endif
+#include "bench/bench_points.h"
 #include "commands.h"
 #include "output_file.h"
 #include "seat.h"
@@ -36,10 +34,13 @@ static const struct mok_cli_option bench_options[] = {
     {"sweep", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, sweep), "POINTS",
      "CUDA: time one pass at points of group options instead: NAME=VALUE,...;NAME=VALUE,...", 0, 0},
     {"pass", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, pass_word), "PASS", "Which pass a sweep times: forward (default) or backward.", 0, 0},
+    {"confirm", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_confirms), "N",
+     "A sweep then runs its three fastest points and the options as given N times in turn.", 0, MOK_BENCH_MAX_REPEATS},
     {"summary", MOK_CLI_FLAG, offsetof(struct mok_bench_settings, is_traced), NULL,
      "A sweep also says, point by point, what each role of the persistent kernel did and waited for.", 0, 0},
     {"timeline", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, timeline), "FILE",
      "A sweep writes the timeline of its last point, .json or .svg.", 0, 0},
+    {"ctas", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, cta_step), "N", "Only every N-th CTA in that timeline.", 1, 1 << 16},
     {"json", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, json), "FILE",
      "Write the same as JSON; - is standard output, without the text.", 0, 0},
     {"commit", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, commit), "TEXT", "Commit for the JSON, where git cannot be asked.", 0,
@@ -56,6 +57,8 @@ static const struct mok_bench_settings bench_initial = {
               .num_ranks = MOK_BENCH_NOT_GIVEN},
     .num_repeats = MOK_BENCH_NOT_GIVEN,
     .num_warmups = MOK_BENCH_NOT_GIVEN,
+    .num_confirms = MOK_BENCH_NOT_GIVEN,
+    .cta_step = MOK_BENCH_NOT_GIVEN,
 };
 
 static mok_status measure(struct mok_bench_settings *settings, mok_group_config *config, int is_cuda, struct mok_team *team)
@@ -69,9 +72,7 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     if (is_cuda && settings->sweep == NULL && config->path != MOK_PATH_FUSED) { /* what is timed is the staged path alone */
         MOK_TRY(mok_cli_refuse_group("look-ahead", "needs --path fused"));
     }
-#ifdef MOK_HAVE_CUDA
     MOK_TRY(settings->sweep == NULL ? MOK_OK : mok_bench_check_points(settings->sweep, config));
-#endif
     MOK_TRY(mok_seat_check_backend(config));
     MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
     if (mok_output_overwrites(settings->json, settings->routes)) {

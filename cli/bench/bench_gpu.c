@@ -133,10 +133,12 @@ static mok_status make_tensors(struct mok_bench_gpu *gpu, const struct mok_bench
         MOK_TRY(make_routes(gpu, router, idx));
     }
     MOK_TRY(make_weights(gpu, gpu->num_local, shape->inter, 100, &gpu->weights));
-    MOK_TRY(make_grads(gpu, gpu->num_local, shape->inter, &gpu->grads));
     if (shape->shared_inter > 0) {
         MOK_TRY(make_weights(gpu, 1, shape->shared_inter, 103, &gpu->shared_weights));
-        MOK_TRY(make_grads(gpu, 1, shape->shared_inter, &gpu->shared_grads));
+    }
+    if (mok_bench_has_backward(gpu->settings)) {
+        MOK_TRY(make_grads(gpu, gpu->num_local, shape->inter, &gpu->grads));
+        MOK_TRY(make_grads(gpu, shape->shared_inter > 0, shape->shared_inter, &gpu->shared_grads));
     }
     MOK_TRY(make_bytes(gpu, 2 * values, &gpu->y));
     MOK_TRY(make_bytes(gpu, 2 * values, &gpu->dx));
@@ -233,6 +235,10 @@ mok_status mok_bench_lane_close(struct mok_bench_lane *lane)
 static mok_status create_groups(struct mok_bench_gpu *gpu, const mok_group_config *config)
 {
     mok_group_config own = *config;
+    if (gpu->settings->sweep != NULL) {
+        gpu->num_lanes = 1;
+        return create_group(gpu, config, &gpu->lanes[0]);
+    }
     gpu->num_lanes = config->path == MOK_PATH_FUSED ? 2 : 1;
     for (int32_t idx = 0; idx < gpu->num_lanes; idx++) {
         own.path = idx == 0 && config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;

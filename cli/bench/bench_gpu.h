@@ -2,7 +2,8 @@
  * One rank of `mok bench` on its GPU: groups, tensors with random data that is made on the device, operands of the dense products,
  * events.
  *
- * Lanes. A lane is a group with its objects: the staged path, or the fused one and the staged one behind it. All lanes share tensors.
+ * Lanes. A lane is a group with its objects: the staged path, or the fused one and the staged one behind it; of a sweep, the options as given
+ * and points of it. All lanes share tensors.
  * Sets. Inputs exist MOK_BENCH_NUM_SETS times, each with values and routes of its own; runs take them in turn.
  */
 #ifndef MOK_CLI_BENCH_GPU_H
@@ -16,7 +17,7 @@
 
 enum {
     MOK_BENCH_NUM_SETS = 4,
-    MOK_BENCH_MAX_LANES = 2,
+    MOK_BENCH_MAX_LANES = 4,
     MOK_BENCH_NUM_MARKS = MOK_BENCH_NUM_GEMMS + 1,
     MOK_BENCH_COPY_BYTES = 512 << 20 /* of each half of the copy buffer: ten times the L2 of an H200 */
 };

@@ -103,8 +103,10 @@ mok_status mok_bench_check_options(const struct mok_bench_settings *settings, en
     } options[] = {
         {"--sweep", is_sweep, DEVICE, NULL},
         {"--pass", settings->pass_word != NULL, DEVICE, is_sweep ? NULL : "--sweep"},
+        {"--confirm", settings->num_confirms != MOK_BENCH_NOT_GIVEN, DEVICE, is_sweep ? NULL : "--sweep"},
         {"--summary", settings->is_traced, DEVICE, is_sweep ? NULL : "--sweep"},
         {"--timeline", settings->timeline != NULL, DEVICE, is_sweep ? NULL : "--sweep"},
+        {"--ctas", settings->cta_step != MOK_BENCH_NOT_GIVEN, DEVICE, settings->timeline != NULL ? NULL : "--timeline"},
         {"--zero-copy", settings->is_zero_copy, DEVICE, NULL},
         {"--no-stages", settings->has_no_stages, DEVICE, NULL},
         {"--skew", settings->skew_word != NULL, HOST | DEVICE, NULL},
@@ -147,7 +149,14 @@ mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, i
     take_default(&shape->num_ranks, num_ranks);
     take_default(&settings->num_repeats, is_cuda ? 30 : 5);
     take_default(&settings->num_warmups, is_cuda ? 10 : 1);
+    take_default(&settings->num_confirms, 0);
+    take_default(&settings->cta_step, 1);
     return MOK_OK;
+}
+
+int mok_bench_has_backward(const struct mok_bench_settings *settings)
+{
+    return settings->sweep == NULL || strcmp(settings->pass_word, "backward") == 0;
 }
 
 const char *mok_bench_skew_name(enum mok_bench_skew skew) { return skew_names[skew]; }

@@ -26,8 +26,10 @@ struct mok_bench_settings {
     int has_no_stages; /* CUDA: the layer alone is timed */
     const char *sweep;     /* CUDA: points of group options to time instead; NULL = none */
     const char *pass_word; /* of a sweep: forward or backward */
+    int64_t num_confirms;  /* of a sweep: runs of its fastest points once more; 0 = none */
     int is_traced;         /* of a sweep: say where the time of each point goes */
     const char *timeline;  /* of a sweep: file for the timeline of its last point */
+    int64_t cta_step;      /* of the timeline: only every so many CTAs */
     const char *json;
     const char *commit; /* NULL = ask git */
     enum mok_bench_skew skew;
@@ -43,6 +45,8 @@ mok_status mok_bench_check_options(const struct mok_bench_settings *settings, en
  * Errors: ARGUMENT (a name that is not known). */
 mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, int32_t num_ranks);
 
+/* 1 = backward passes are run. */
+int mok_bench_has_backward(const struct mok_bench_settings *settings);
 const char *mok_bench_skew_name(enum mok_bench_skew skew);
 
 /* "FILE" of --json: 1 when the text goes to standard output as well. */

@@ -1,5 +1,6 @@
 /*
- * See bench/bench_sweep.h. Lane 0 is the staged path, which stands as a point of its own; lane 1 is opened and closed for each point.
+ * See bench/bench_sweep.h. Lane 0 has the options as given and stays open; lane 1 is opened and closed for each point, lanes 1 .. for the
+ * fastest points at the end. Runs of what is open take turns, so that a machine that drifts does not favour a point.
  */
 #include "bench/bench_sweep.h"
 
@@ -8,94 +9,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/bench_points.h"
 #include "bench/bench_report.h"
 #include "bench/bench_spread.h"
 #include "json_file.h"
 #include "output_file.h"
+#include "stage_times.h"
 #include "trace_summary.h"
 
-enum { MAX_POINTS = 256, MAX_TEXT = 256, DENSE_RUNS = 5, EVENTS_OF_WORKER = 4096, SWEPT_LANE = 1 };
+enum {
+    DENSE_RUNS = 5,
+    EVENTS_OF_WORKER = 4096,
+    BASE_LANE = 0,
+    SWEPT_LANE = 1,
+    NUM_FINALISTS = MOK_BENCH_MAX_LANES - SWEPT_LANE /* points that are run again */
+};
 
 /* Room for the events of a pass; only what is filled is touched. */
 #define EVENT_ROOM ((int64_t)4 << 20)
 
-struct point {
-    char text[MAX_TEXT];
-    mok_group_config config; /* options applied */
-    double ms[MOK_BENCH_MAX_REPEATS];
-};
-
 struct sweep {
     struct mok_bench_job *job;
+    const mok_group_config *base; /* the options as given */
     int is_backward;
     int32_t num_points;
-    struct point points[MAX_POINTS];
+    struct mok_bench_point points[MOK_BENCH_MAX_POINTS];
     double rank_ms[MOK_SHAPE_MAX_RANKS];
     double dense_ms[DENSE_RUNS];
+    /* of the end */
+    int32_t num_finalists;
+    int32_t finalists[NUM_FINALISTS];
+    double final_ms[MOK_BENCH_MAX_LANES][MOK_BENCH_MAX_REPEATS];
     /* of the last point, or of each in turn */
     mok_event *events[MOK_SHAPE_MAX_RANKS];
     int64_t num_events[MOK_SHAPE_MAX_RANKS];
 };
-
-/* ---- points ------------------------------------------------------------------------------------------------------------- */
-
-static mok_status apply_pair(char *pair, mok_group_config *config)
-{
-    char *value = strchr(pair, '=');
-    if (value == NULL) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep: '%s' is not NAME=VALUE", mok_cli_quote(pair));
-    }
-    *value = '\0';
-    static const char *const useless[] = {"backend", "peer", "device"};
-    for (size_t idx = 0; idx < sizeof useless / sizeof useless[0]; idx++) {
-        if (strcmp(pair, useless[idx]) == 0) {
-            return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep: %s is the same at all points", pair);
-        }
-    }
-    return mok_cli_check(mok_option_set(config, pair, value + 1));
-}
-
-static mok_status parse_point(const char *text, size_t length, const mok_group_config *base, struct point *point)
-{
-    char copy[MAX_TEXT], *rest = copy, *pair;
-    if (length >= MAX_TEXT) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep: a point has more than %d characters", MAX_TEXT - 1);
-    }
-    memcpy(copy, text, length);
-    copy[length] = '\0';
-    memcpy(point->text, copy, length + 1);
-    point->config = *base;
-    while ((pair = strsep(&rest, ",")) != NULL) {
-        if (*pair != '\0') {
-            MOK_TRY(apply_pair(pair, &point->config));
-        }
-    }
-    return MOK_OK;
-}
-
-static mok_status parse_points(const char *text, const mok_group_config *base, struct sweep *sweep)
-{
-    for (;;) {
-        size_t length = strcspn(text, ";");
-        if (sweep->num_points == MAX_POINTS) {
-            return mok_cli_fail(MOK_ERR_ARGUMENT, "--sweep has more than %d points", MAX_POINTS);
-        }
-        MOK_TRY(parse_point(text, length, base, &sweep->points[sweep->num_points]));
-        sweep->num_points++;
-        if (text[length] == '\0') {
-            return MOK_OK;
-        }
-        text += length + 1;
-    }
-}
-
-mok_status mok_bench_check_points(const char *text, const mok_group_config *base)
-{
-    struct sweep *sweep = calloc(1, sizeof *sweep);
-    mok_status status = sweep == NULL ? mok_cli_fail(MOK_ERR_MEMORY, "no memory for points") : parse_points(text, base, sweep);
-    free(sweep);
-    return status;
-}
 
 /* ---- measuring ---------------------------------------------------------------------------------------------------------- */
 
@@ -117,16 +65,49 @@ static mok_status run_once(struct mok_bench_seat *seat, struct sweep *sweep, mok
     return status;
 }
 
-static mok_status run_lane(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, int32_t lane, double *values)
+/* Runs of all open lanes in turn; who comes first changes from run to run. values [num_lanes], each with room for num_repeats. */
+static mok_status run_turns(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, int64_t num_repeats, double *const *values)
 {
-    const struct mok_bench_settings *settings = sweep->job->facts.settings;
-    for (int64_t run = -settings->num_warmups; run < settings->num_repeats; run++) {
-        double ms = 0.0;
-        int32_t set = (int32_t)((run + settings->num_warmups) % MOK_BENCH_NUM_SETS);
-        status = run_once(seat, sweep, status, lane, set, &ms);
-        if (seat->gpu->rank == 0 && run >= 0) {
-            values[run] = ms;
+    int64_t num_warmups = sweep->job->facts.settings->num_warmups;
+    int32_t num_lanes = seat->gpu->num_lanes;
+    for (int64_t run = 0; run < num_warmups + num_repeats; run++) {
+        for (int32_t place = 0; place < num_lanes; place++) {
+            double ms = 0.0;
+            int32_t lane = (int32_t)((place + run) % num_lanes);
+            status = run_once(seat, sweep, status, lane, (int32_t)(run % MOK_BENCH_NUM_SETS), &ms);
+            if (seat->gpu->rank == 0 && run >= num_warmups) {
+                values[lane][run - num_warmups] = ms;
+            }
         }
+    }
+    return status;
+}
+
+/* Collective: a group with these options in the lane behind the last open one. */
+static mok_status open_lane(struct mok_bench_seat *seat, mok_status status, const mok_group_config *options, const mok_group_config *own)
+{
+    mok_group_config config = *options;
+    config.rank = own->rank;
+    config.num_ranks = own->num_ranks;
+    config.hub = own->hub;
+    struct mok_bench_lane *lane = &seat->gpu->lanes[seat->gpu->num_lanes++];
+    if (status == MOK_OK) {
+        status = mok_bench_lane_open(seat->gpu, &config, lane);
+    }
+    if (status != MOK_OK) {
+        mok_bench_gpu_abort(seat->gpu);
+    }
+    mok_team_wait(seat->team);
+    return status;
+}
+
+/* Collective: all lanes but that of the options as given. */
+static mok_status close_lanes(struct mok_bench_seat *seat, mok_status status)
+{
+    mok_team_wait(seat->team);
+    while (seat->gpu->num_lanes > SWEPT_LANE) {
+        mok_status farewell = mok_bench_lane_close(&seat->gpu->lanes[--seat->gpu->num_lanes]);
+        status = status == MOK_OK ? farewell : status;
     }
     return status;
 }
@@ -169,37 +150,28 @@ static struct mok_timeline_rank timeline_of(const struct sweep *sweep, int32_t r
     return timeline;
 }
 
-static void print_point(const struct mok_bench_seat *seat, const struct sweep *sweep, const char *text, const double *values)
+/* One line. ratio: to the options as given, in turn with it. */
+static void print_line(const struct mok_bench_seat *seat, const struct sweep *sweep, const char *text, const double *values, int64_t num,
+                       double ratio)
 {
     const struct mok_bench_job *job = sweep->job;
-    int64_t num = job->facts.settings->num_repeats;
     struct mok_bench_spread spread = mok_bench_spread_of(values, num), dense = mok_bench_spread_of(sweep->dense_ms, DENSE_RUNS);
     double operations = mok_bench_all_operations(job, seat->gpu->num_ranks, sweep->is_backward);
-    printf("%-44s %9.4f ms (%9.4f %9.4f) %6.1f TFLOP/s a GPU, dense/layer %.3f\n", text[0] == '\0' ? "(as given)" : text, spread.median,
-           spread.least, spread.most, operations / job->facts.num_devices / spread.median * 1e-9, dense.median / spread.median);
+    printf("%-44s %9.4f ms (%9.4f %9.4f) %6.1f TFLOP/s a GPU, dense/layer %.3f, of as given %.3f\n", text[0] == '\0' ? "(as given)" : text,
+           spread.median, spread.least, spread.most, operations / job->facts.num_devices / spread.median * 1e-9, dense.median / spread.median,
+           ratio);
     fflush(stdout);
 }
 
-static mok_status run_point(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, struct point *point,
+static mok_status run_point(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, struct mok_bench_point *point,
                             const mok_group_config *own)
 {
     const struct mok_bench_settings *settings = sweep->job->facts.settings;
-    struct mok_bench_lane *lane = &seat->gpu->lanes[SWEPT_LANE];
-    mok_group_config config = point->config;
-    config.rank = own->rank;
-    config.num_ranks = own->num_ranks;
-    config.hub = own->hub;
-    seat->gpu->num_lanes = SWEPT_LANE + 1;
-    if (status == MOK_OK) {
-        status = mok_bench_lane_open(seat->gpu, &config, lane);
-    }
-    if (status != MOK_OK) {
-        mok_bench_gpu_abort(seat->gpu);
-    }
-    mok_team_wait(seat->team);
-    status = run_lane(seat, sweep, status, SWEPT_LANE, point->ms);
+    double since = mok_stage_now_ms(), *values[] = {point->base_ms, point->ms};
+    status = open_lane(seat, status, &point->config, own);
+    status = run_turns(seat, sweep, status, settings->num_repeats, values);
     if (seat->gpu->rank == 0 && status == MOK_OK && mok_bench_prints_text(settings)) {
-        print_point(seat, sweep, point->text, point->ms);
+        print_line(seat, sweep, point->text, point->ms, settings->num_repeats, mok_bench_point_ratio(point, settings->num_repeats));
     }
     int is_last = point == &sweep->points[sweep->num_points - 1];
     if (settings->is_traced || (settings->timeline != NULL && is_last)) {
@@ -210,17 +182,44 @@ static mok_status run_point(struct mok_bench_seat *seat, struct sweep *sweep, mo
             mok_trace_print_summary(stdout, &timeline);
         }
     }
-    mok_team_wait(seat->team);
-    mok_status farewell = mok_bench_lane_close(lane);
-    seat->gpu->num_lanes = SWEPT_LANE;
-    return status == MOK_OK ? farewell : status;
+    status = close_lanes(seat, status);
+    if (seat->gpu->rank == 0) {
+        point->seconds = (mok_stage_now_ms() - since) * 1e-3;
+    }
+    return status;
 }
 
-/* The staged path first, and the dense products. */
-static mok_status run_base(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status)
+/* The fastest points again, all of them and the options as given in turn: the fastest of many points owes a part of its lead to chance. */
+static mok_status confirm(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, const mok_group_config *own)
+{
+    const struct mok_bench_settings *settings = sweep->job->facts.settings;
+    double *values[MOK_BENCH_MAX_LANES];
+    if (seat->gpu->rank == 0) {
+        sweep->num_finalists =
+            mok_bench_fastest(sweep->points, sweep->num_points, sweep->base, settings->num_repeats, NUM_FINALISTS, sweep->finalists);
+    }
+    mok_team_wait(seat->team);
+    for (int32_t lane = 0; lane < MOK_BENCH_MAX_LANES; lane++) {
+        values[lane] = sweep->final_ms[lane];
+    }
+    for (int32_t idx = 0; idx < sweep->num_finalists; idx++) {
+        status = open_lane(seat, status, &sweep->points[sweep->finalists[idx]].config, own);
+    }
+    status = run_turns(seat, sweep, status, settings->num_confirms, values);
+    for (int32_t lane = 0; lane <= sweep->num_finalists && seat->gpu->rank == 0 && status == MOK_OK && mok_bench_prints_text(settings);
+         lane++) {
+        double base = mok_bench_spread_of(values[BASE_LANE], settings->num_confirms).median;
+        double median = mok_bench_spread_of(values[lane], settings->num_confirms).median;
+        char text[MOK_BENCH_POINT_TEXT + 16];
+        snprintf(text, sizeof text, "again: %s", lane == BASE_LANE ? "as given" : sweep->points[sweep->finalists[lane - 1]].text);
+        print_line(seat, sweep, text, values[lane], settings->num_confirms, median / base);
+    }
+    return close_lanes(seat, status);
+}
+
+static mok_status run_dense(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status)
 {
     struct mok_bench_job *job = sweep->job;
-    double values[MOK_BENCH_MAX_REPEATS];
     for (int run = 0; run < DENSE_RUNS; run++) {
         status = mok_bench_run_yardsticks(seat, status, run % MOK_BENCH_NUM_SETS);
         if (seat->gpu->rank == 0) {
@@ -228,10 +227,6 @@ static mok_status run_base(struct mok_bench_seat *seat, struct sweep *sweep, mok
             sweep->dense_ms[run] = job->layer_runs[0].dense_ms[sweep->is_backward];
         }
         mok_team_wait(seat->team);
-    }
-    status = run_lane(seat, sweep, status, 0, values);
-    if (seat->gpu->rank == 0 && status == MOK_OK && mok_bench_prints_text(job->facts.settings)) {
-        print_point(seat, sweep, "staged", values);
     }
     return status;
 }
@@ -241,9 +236,7 @@ static mok_status sweep_rank(void *context, struct mok_team *team, const mok_gro
     struct sweep *sweep = context;
     struct mok_bench_job *job = sweep->job;
     struct mok_bench_seat seat = {.job = job, .team = team, .gpu = &job->gpus[config->rank], .times = &job->times[config->rank]};
-    mok_group_config staged = *config;
-    staged.path = MOK_PATH_STAGED;
-    mok_status status = mok_bench_gpu_open(&job->facts, &staged, seat.gpu);
+    mok_status status = mok_bench_gpu_open(&job->facts, config, seat.gpu);
     mok_team_wait(team);
     if (status == MOK_OK) {
         status = mok_bench_gpu_count(seat.gpu, job->gpus);
@@ -253,9 +246,12 @@ static mok_status sweep_rank(void *context, struct mok_team *team, const mok_gro
     }
     job->sizes[seat.gpu->rank] = seat.gpu->sets[MOK_BENCH_NUM_SETS - 1].sizes;
     mok_team_wait(team);
-    status = run_base(&seat, sweep, status);
+    status = run_dense(&seat, sweep, status);
     for (int32_t idx = 0; idx < sweep->num_points; idx++) {
         status = run_point(&seat, sweep, status, &sweep->points[idx], config);
+    }
+    if (job->facts.settings->num_confirms > 0) {
+        status = confirm(&seat, sweep, status, config);
     }
     mok_team_wait(team);
     mok_status farewell = mok_bench_gpu_close(seat.gpu);
@@ -267,6 +263,7 @@ static mok_status sweep_rank(void *context, struct mok_team *team, const mok_gro
 static mok_status write_json(const struct sweep *sweep, const struct mok_team *team)
 {
     const struct mok_bench_job *job = sweep->job;
+    const struct mok_bench_settings *settings = job->facts.settings;
     cJSON *root = cJSON_CreateObject();
     mok_bench_add_head(root, job, team);
     cJSON_AddStringToObject(root, "pass", sweep->is_backward ? "backward" : "forward");
@@ -274,21 +271,33 @@ static mok_status write_json(const struct sweep *sweep, const struct mok_team *t
     mok_bench_add_spread(root, "dense_ms", sweep->dense_ms, DENSE_RUNS);
     cJSON *points = cJSON_AddArrayToObject(root, "points");
     for (int32_t idx = 0; idx < sweep->num_points; idx++) {
+        const struct mok_bench_point *point = &sweep->points[idx];
         cJSON *json = cJSON_CreateObject();
-        cJSON_AddStringToObject(json, "options", sweep->points[idx].text);
-        mok_bench_add_spread(json, "layer_ms", sweep->points[idx].ms, job->facts.settings->num_repeats);
+        cJSON_AddStringToObject(json, "options", point->text);
+        mok_bench_add_spread(json, "layer_ms", point->ms, settings->num_repeats);
+        mok_bench_add_spread(json, "as_given_ms", point->base_ms, settings->num_repeats);
+        cJSON_AddNumberToObject(json, "over_as_given", mok_bench_point_ratio(point, settings->num_repeats));
+        cJSON_AddNumberToObject(json, "seconds", point->seconds);
         cJSON_AddItemToArray(points, json);
     }
-    return mok_json_write(root, job->facts.settings->json);
+    cJSON *again = settings->num_confirms > 0 ? cJSON_AddArrayToObject(root, "again") : NULL;
+    for (int32_t lane = 0; lane <= sweep->num_finalists && again != NULL; lane++) {
+        cJSON *json = cJSON_CreateObject();
+        cJSON_AddStringToObject(json, "options", lane == BASE_LANE ? "" : sweep->points[sweep->finalists[lane - 1]].text);
+        mok_bench_add_spread(json, "layer_ms", sweep->final_ms[lane], settings->num_confirms);
+        cJSON_AddItemToArray(again, json);
+    }
+    return mok_json_write(root, settings->json);
 }
 
-static mok_status write_timeline(const struct sweep *sweep, const struct mok_team *team)
+static mok_status write_timeline(struct sweep *sweep, const struct mok_team *team)
 {
     struct mok_timeline_rank ranks[MOK_SHAPE_MAX_RANKS];
     const char *path = sweep->job->facts.settings->timeline;
     size_t length = strlen(path);
     int is_svg = length > 4 && strcmp(path + length - 4, ".svg") == 0;
     for (int32_t rank = 0; rank < team->num_ranks; rank++) {
+        sweep->num_events[rank] = mok_timeline_thin(sweep->events[rank], sweep->num_events[rank], sweep->job->facts.settings->cta_step);
         ranks[rank] = timeline_of(sweep, rank);
     }
     struct mok_output output;
@@ -305,8 +314,9 @@ mok_status mok_bench_sweep(struct mok_bench_job *job, struct mok_team *team)
         return mok_cli_fail(MOK_ERR_MEMORY, "no memory");
     }
     sweep->job = job;
+    sweep->base = &team->config;
     sweep->is_backward = strcmp(settings->pass_word, "backward") == 0;
-    mok_status status = parse_points(settings->sweep, &team->config, sweep);
+    mok_status status = mok_bench_parse_points(settings->sweep, &team->config, sweep->points, &sweep->num_points);
     if (status == MOK_OK) {
         status = mok_team_run(team, sweep_rank, sweep);
     }

@@ -53,6 +53,8 @@ expect 2 "mok bench: argument 'gem' is not expected" bench gem
 expect 2 "mok bench: --pass needs --sweep" bench --pass sideways --backend cpu
 expect 2 "mok bench: --summary needs --sweep" bench --summary --backend cpu
 expect 2 "mok bench: --timeline needs --sweep" bench --timeline t.svg --backend cpu
+expect 2 "mok bench: --confirm needs --sweep" bench --confirm 0 --backend cpu
+expect 2 "mok bench: --ctas needs --timeline" bench --ctas 4 --backend cpu
 expect 2 "mok bench: --sweep needs the cuda backend" bench --sweep path=fused --backend cpu
 expect 2 "mok bench: --zero-copy needs the cuda backend" bench --zero-copy --backend cpu
 expect 2 "mok bench: --no-stages needs the cuda backend" bench --no-stages --backend cpu
