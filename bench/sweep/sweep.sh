@@ -1,23 +1,43 @@
 #!/bin/bash
-# One fused pass over minibatches and over communication CTAs, shape by shape, beside the staged path, the automatic choice and dense products.
-#   sweep.sh [SHAPES]     names joined by commas, each also as "E,K,H,I,Is" with colons (64:6:3072:1280:0); default: those of the targets
+# A pass over minibatches, communication CTAs, ring and look-ahead, shape by shape, beside the automatic choice and dense products; at the end how
+# far the automatic choice is from the best of the sweep. About 12 s a shape on two H200s.
+#   sweep.sh [SHAPES]     names joined by commas, each also as E:K:H:I:Is; default: those of the targets, and three drawn by a seed (draw_shapes.py)
 # Environment
 #   MOK=FILE              a mok that is built already (needed)
 #   PASS=forward          or backward
-#   REPEAT, WARM_UP       of each point; default 5, 2
+#   SEED=1                of the shapes that are drawn; SEED= (nothing) for none
+#   REPEAT, WARM_UP       of each point, in turn with the automatic choice; default 5, 2
+#   CONFIRM               runs of the three fastest points and the automatic choice, in turn; default 25
+#   POINTS="A;B;.."       other points than those below
 #   COMMIT=TEXT           for the JSON, where git cannot be asked
-# sweep_SHAPE.json goes to $OUT, or to bench/results; sweep_PASS.svg beside it.
+#   NAME=TEXT             of the files; default sweep_PASS_, the GPU, how many: sweep_forward_h200x2
+# NAME.json (a list, a sweep an entry), NAME.svg and NAME.md (the table) go to $OUT, or to bench/results.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-shapes=${1:-qwen3-30b,mixtral-8x7b,kimi-k2-slice,glm-5.2-slice,qwen3.5-slice,deepseek-v4-pro-slice}
 out=${OUT:-bench/results}
 pass=${PASS:-forward}
+seed=${SEED-1}
+shapes=${1:-qwen3-30b,mixtral-8x7b,kimi-k2-slice,glm-5.2-slice,qwen3.5-slice,deepseek-v4-pro-slice,kimi-k2${seed:+,$(python3 bench/sweep/draw_shapes.py "$seed" | paste -sd,)}}
 failed=0
 mkdir -p "$out"
-points="path=fused"
-for rows in 512 1024 1536 2048 2560 3072 3584 4096 5120 6144 8192; do points="$points;minibatch=$rows"; done
-for ctas in 2 4 8 16 24 32 48 64 96 132; do points="$points;comm-workers=$ctas"; done
-points="$points;path=fused" # the automatic choice again: how far the machine has drifted
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+gpus=$(echo "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}" | tr , '\n' | wc -l)
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia //; s/ .*//')
+name=${NAME:-sweep_${pass}_${gpu}x$gpus}
+
+# Points NAME=VALUE of the fused path; what stands in front is the automatic choice of everything.
+points_of() {
+    list=path=fused
+    for rows in $1; do list="$list;path=fused,minibatch=$rows"; done
+    for ctas in $2; do list="$list;path=fused,comm-workers=$ctas"; done
+    for more in $3; do list="$list;path=fused,$more"; done
+    echo "$list;path=staged"
+}
+
+all=$(points_of "512 1024 1536 2048 3072 4096 5120 6144 8192 12288 16384" "2 4 8 16 24 32 48 64 96" "ring=2 ring=8 look-ahead=2 look-ahead=3")
+few=$(points_of "2048 4096 8192 16384" "16 48" "") # for the largest shape
+
 files=()
 for shape in ${shapes//,/ }; do
     given=(--shape "$shape")
@@ -25,11 +45,17 @@ for shape in ${shapes//,/ }; do
         IFS=: read -r experts top_k hidden inter shared <<< "$shape"
         given=(--experts "$experts" --top-k "$top_k" --hidden "$hidden" --intermediate "$inter" --shared "$shared" --tokens 8192)
     fi
-    file=$out/sweep_${pass}_${shape//:/-}.json
+    [ "$shape" = kimi-k2 ] && points=$few || points=$all
+    file=$work/${shape//:/-}.json
+    since=$SECONDS
     echo "== $shape, $pass"
-    timeout -k 5 60 "${MOK:?a built mok}" bench --backend cuda --path fused "${given[@]}" --pass "$pass" --repeat "${REPEAT:-5}" \
-        --warm-up "${WARM_UP:-2}" ${COMMIT:+--commit "$COMMIT"} --json "$file" --sweep "$points" || { failed=$((failed + 1)); continue; }
+    timeout -k 5 90 "${MOK:?a built mok}" bench --backend cuda "${given[@]}" --pass "$pass" --repeat "${REPEAT:-5}" --warm-up "${WARM_UP:-2}" \
+        --confirm "${CONFIRM:-25}" ${COMMIT:+--commit "$COMMIT"} --json "$file" --sweep "${POINTS:-$points}" || { failed=$((failed + 1)); continue; }
+    echo "-- $((SECONDS - since)) s"
     files+=("$file")
 done
-python3 bench/sweep/sweep_plot.py --out "$out/sweep_$pass.svg" "${files[@]}" || failed=$((failed + 1))
+if [ ${#files[@]} -gt 0 ]; then
+    python3 bench/sweep/sweep_plot.py --out "$out/$name.svg" --merge "$out/$name.json" "${files[@]}" > "$out/$name.md" || failed=$((failed + 1))
+    cat "$out/$name.md"
+fi
 [ $failed -eq 0 ]

@@ -1,90 +1,121 @@
 #!/usr/bin/env python3
-"""Sweeps of bench/sweep/sweep.sh as one picture (SVG) and a table: time over minibatch and over communication CTAs, a row a shape.
+"""Sweeps of bench/sweep/sweep.sh as one picture (SVG) and a table (Markdown): time over minibatch and over communication CTAs, a row a shape.
 
-usage: sweep_plot.py --out FILE.svg SWEEP.json...
-Times are medians relative to the best point of the shape; the dashed line is the automatic choice, the dotted one its bound of 3%.
+usage: sweep_plot.py --out FILE.svg [--merge FILE.json] SWEEP.json...
+
+SWEEP is a file of `mok bench --sweep --confirm N --json`, or a list of such that --merge wrote.
+
+Picture: medians over those of the automatic choice, which ran in turn with each point; dashed: the automatic choice; dotted: 3% faster, where no point
+should be. Table: the automatic choice against the fastest point, both from the last runs of a sweep, in which the three fastest points and the
+automatic choice took turns.
 """
 import argparse
 import json
 import math
+import os
+import sys
 
-WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 150, 70, 40, 70
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from layer_table import shorten
+
+WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 120, 60, 40, 62
 SWEPT = (("minibatch", "rows of a minibatch"), ("comm-workers", "CTAs that move rows"))
+LEAST, MOST = 0.94, 1.3  # of the vertical axis; higher points stand at its end
+BOUND = 1.03
 
 
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+def read_sweeps(paths):
+    sweeps = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        sweeps += content if isinstance(content, list) else [content]
+    return sweeps
 
 
-def median(points):
-    values = sorted(value for point in points for value in point["layer_ms"]["all"])
-    return values[len(values) // 2]
+def options_of(point):
+    return dict(pair.split("=") for pair in point["options"].split(",") if pair)
 
 
 def series(sweep, option):
+    """Points that set this option and the path alone."""
     pairs = []
     for point in sweep["points"]:
-        name, _, value = point["options"].partition("=")
-        if name == option:
-            pairs.append((int(value), point["layer_ms"]["median"]))
+        options = options_of(point)
+        if options.get("path") == "fused" and set(options) == {"path", option}:
+            pairs.append((int(options[option]), point["over_as_given"], point["layer_ms"]["median"]))
     return sorted(pairs)
 
 
 def title_of(sweep):
     shape = sweep["shape"]
-    return shape["name"] or f"E{shape['experts']} K{shape['top_k']} H{shape['hidden']} I{shape['intermediate']}"
+    if shape["name"]:
+        return shape["name"]
+    shared = f" Is{shape['shared_intermediate']}" if shape["shared_intermediate"] else ""
+    return f"E{shape['experts']} K{shape['top_k']} H{shape['hidden']} I{shape['intermediate']}{shared}"
 
 
-def draw_panel(svg, left, top, pairs, automatic, best, caption):
+def draw_panel(svg, left, top, pairs, caption):
     low, high = math.log2(pairs[0][0]), math.log2(pairs[-1][0])
-    most = min(max(value for _, value in pairs) / best, 1.5)
 
     def x_of(value):
-        return left + (math.log2(value) - low) / (high - low) * WIDTH
+        return left + 12 + (math.log2(value) - low) / (high - low) * (WIDTH - 24)
 
     def y_of(ratio):
-        return top + HEIGHT - (min(ratio, most) - 1) / max(most - 1, 1e-9) * HEIGHT
+        return top + HEIGHT - (min(max(ratio, LEAST), MOST) - LEAST) / (MOST - LEAST) * HEIGHT
 
     svg.append(f'<rect x="{left}" y="{top}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#888"/>')
-    for ratio, dash in ((automatic / best, "6 4"), (1.03, "1 4")):
-        if ratio <= most:
-            svg.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y_of(ratio):.1f}" y2="{y_of(ratio):.1f}" stroke="#b33" '
-                       f'stroke-dasharray="{dash}"/>')
-    path = " ".join(f"{x_of(value):.1f},{y_of(ms / best):.1f}" for value, ms in pairs)
+    for ratio, dash in ((1.0, "6 4"), (1 / BOUND, "1 4")):
+        svg.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y_of(ratio):.1f}" y2="{y_of(ratio):.1f}" stroke="#b33" stroke-dasharray="{dash}"/>')
+    path = " ".join(f"{x_of(value):.1f},{y_of(ratio):.1f}" for value, ratio, _ in pairs)
     svg.append(f'<polyline points="{path}" fill="none" stroke="#246" stroke-width="1.5"/>')
-    for value, ms in pairs:
-        svg.append(f'<circle cx="{x_of(value):.1f}" cy="{y_of(ms / best):.1f}" r="2.5" fill="#246"><title>{value}: {ms:.3f} ms</title></circle>')
-        svg.append(f'<text x="{x_of(value):.1f}" y="{top + HEIGHT + 13}" text-anchor="middle" font-size="9">{value}</text>')
-    for step in range(5):
-        ratio = 1 + (most - 1) * step / 4
-        svg.append(f'<text x="{left - 6}" y="{y_of(ratio) + 4:.1f}" text-anchor="end" font-size="9">{ratio * best:.3g} ms</text>')
-    svg.append(f'<text x="{left + WIDTH / 2}" y="{top + HEIGHT + 28}" text-anchor="middle">{caption}</text>')
+    for value, ratio, ms in pairs:
+        x, y = x_of(value), y_of(ratio)
+        svg.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="#246"><title>{value}: {ms:.3f} ms, {ratio:.3f}</title></circle>')
+        svg.append(f'<text x="{x:.1f}" y="{top + HEIGHT + 12}" text-anchor="middle" font-size="9">{value}</text>')
+        if ratio > MOST:
+            svg.append(f'<text x="{x:.1f}" y="{y + 12:.1f}" text-anchor="middle" font-size="9">{ratio:.1f}</text>')
+    for ratio in (1.0, 1.1, 1.2, 1.3):
+        svg.append(f'<text x="{left - 6}" y="{y_of(ratio) + 4:.1f}" text-anchor="end" font-size="9">{ratio:.1f}</text>')
+    svg.append(f'<text x="{left + WIDTH / 2}" y="{top + HEIGHT + 26}" text-anchor="middle">{caption}</text>')
+
+
+def compare(sweep):
+    """(automatic ms, best ms, options of the best) of the last runs. The automatic choice may itself be the best."""
+    again = sweep["again"]
+    automatic = next(point for point in again if point["options"] == "")["layer_ms"]["median"]
+    best = min(again, key=lambda point: point["layer_ms"]["median"])
+    return automatic, best["layer_ms"]["median"], best["options"].replace("path=fused,", "") or "automatic"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
+    parser.add_argument("--merge", help="file for all sweeps as one list")
     parser.add_argument("sweeps", nargs="+")
     given = parser.parse_args()
-    svg, top = [], TOP
-    print(f"{'shape':24s} {'automatic':>10s} {'best':>10s}  at                         automatic/best  dense/automatic")
-    for path in given.sweeps:
-        sweep = read(path)
-        points = sweep["points"]
-        best = min(points, key=lambda point: point["layer_ms"]["median"])
-        best_ms = best["layer_ms"]["median"]
-        automatic = median([point for point in points if point["options"] == "path=fused"])
-        print(f"{title_of(sweep):24s} {automatic:10.4f} {best_ms:10.4f}  {best['options']:26s} {automatic / best_ms:14.3f}"
-              f" {sweep['dense_ms']['median'] / automatic:16.3f}")
-        svg.append(f'<text x="{LEFT}" y="{top - 8}" font-weight="bold">{title_of(sweep)}, {sweep["pass"]}</text>')
+    sweeps = read_sweeps(given.sweeps)
+    svg, top, num_within = [], TOP, 0
+    print("| shape | pass | automatic, ms | fastest point, ms | which | automatic over fastest | dense / automatic | staged / automatic |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for sweep in sweeps:
+        automatic, best, options = compare(sweep)
+        num_within += automatic <= BOUND * best
+        staged = [point["over_as_given"] for point in sweep["points"] if point["options"] == "path=staged"]
+        print(f"| {title_of(sweep)} | {sweep['pass']} | {automatic:.4f} | {best:.4f} | {options} | {100 * (automatic / best - 1):+.1f}%"
+              f" | {sweep['dense_ms']['median'] / automatic:.3f} | {f'{staged[0]:.3f}' if staged else '-'} |")
+        svg.append(f'<text x="{LEFT}" y="{top - 8}" font-weight="bold">{title_of(sweep)}, {sweep["pass"]}: automatic {automatic:.3f} ms</text>')
         for column, (option, caption) in enumerate(SWEPT):
             pairs = series(sweep, option)
             if len(pairs) > 1:
-                draw_panel(svg, LEFT + column * (WIDTH + 100), top, pairs, automatic, best_ms, caption)
+                draw_panel(svg, LEFT + column * (WIDTH + 60), top, pairs, caption)
         top += HEIGHT + GAP
+    print(f"\nwithin 3% of the fastest point: {num_within} of {len(sweeps)} shapes")
+    if given.merge:
+        with open(given.merge, "w", encoding="utf-8") as file:
+            file.write("[\n" + ",\n".join(json.dumps(shorten(sweep)) for sweep in sweeps) + "\n]\n")
     with open(given.out, "w", encoding="utf-8") as file:
-        file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + 2 * WIDTH + 140}" height="{top}" '
+        file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + 2 * WIDTH + 80}" height="{top}" '
                    f'font-family="sans-serif" font-size="11">\n' + "\n".join(svg) + "\n</svg>\n")
 
 
