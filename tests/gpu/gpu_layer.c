@@ -267,6 +267,8 @@ static void run_on_rank(int32_t rank, void *context)
     config.num_saved = run->num_saved > 0 ? run->num_saved : 1;
     config.device = run->num_devices > 0 ? rank % run->num_devices : config.device;
     config.local_timeout_ms = run->local_timeout_ms > 0 ? run->local_timeout_ms : config.local_timeout_ms;
+    config.minibatch_rows = run->minibatch_rows > 0 ? run->minibatch_rows : config.minibatch_rows;
+    config.ring_minibatches = run->ring_minibatches > 0 ? run->ring_minibatches : config.ring_minibatches;
     if (status == MOK_OK) {
         status = gpu_layer_open(&layer, &config);
     }

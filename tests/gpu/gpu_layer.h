@@ -70,6 +70,7 @@ struct gpu_run {
     int32_t num_saved;        /* 0 = 1 */
     int32_t num_devices;      /* ranks are spread over so many; 0 = all there are */
     int64_t local_timeout_ms; /* 0 = that of gpu_config */
+    int32_t minibatch_rows, ring_minibatches; /* 0 = that of gpu_config */
     void (*work)(struct gpu_run *run, struct gpu_layer *layer); /* on each rank, its group open */
     const void *context; /* for work */
     /* filled in */

@@ -7,10 +7,20 @@
  *   flight    several layers and saved objects on one stream, in the order 1F1B: some forward passes ahead of their backward passes, eager, and
  *             the whole sequence as one graph
  *
- *   gpu_stress [--long]      --long: the full numbers also where several ranks share a GPU
+ * Each on the staged path, on the fused one in both passes, on that once more with the smallest ring there is, and on what auto takes.
+ *
+ *   gpu_stress [--long] [--ranks N] [--only WORD] [--limit SECONDS]
+ *     --long    the full numbers also where several ranks share a GPU
+ *     --ranks   this number of ranks alone, instead of 1, 2, 4 and 8
+ *     --only    staged, fused, fused-ring or auto alone (outputs to compare with still come from the staged path)
+ *     --limit   of the whole run, 600 s: behind it the program says where it was and ends with 1
+ * Lines that begin with .. say how far it is.
  */
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpu_pool.h"
@@ -24,7 +34,26 @@ enum {
     GRAPH_REPLAYS = 50,
     LIMIT_MS = 8000,
     SHORTER = 2,        /* the numbers are divided by it where ranks share a GPU, unless --long */
-    LONGEST_NS = 200000 /* of a delay on the device */
+    LONGEST_NS = 200000, /* of a delay on the device */
+    PROGRESS_S = 5,      /* between two lines that say how far it is */
+    LIMIT_S = 600
+};
+
+/* What the four runs of a number of ranks use. */
+static const struct variant {
+    const char *word;
+    int32_t path, minibatch_rows, ring_minibatches;
+} variants[] = {
+    {"staged", MOK_PATH_STAGED, 0, 0},
+    {"fused", MOK_PATH_FUSED, 0, 0},
+    {"fused-ring", MOK_PATH_FUSED, 128, 2},
+    {"auto", MOK_PATH_AUTO, 0, 0},
+};
+
+struct options {
+    int is_long;
+    int32_t num_ranks;  /* 0 = 1, 2, 4 and 8 */
+    const char *only;   /* NULL = all variants */
 };
 
 struct plan {
@@ -32,6 +61,42 @@ struct plan {
     int is_first;
     int num_calls, num_replays, num_batches;
 };
+
+/* ---- how far it is ---------------------------------------------------------------------------------------------------------- */
+
+static char where[160] = "the beginning"; /* for the limit */
+static struct timespec begin;
+static int64_t last_line_s;
+
+static int64_t seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec - begin.tv_sec;
+}
+
+/* Rank 0 alone. */
+static void say(const struct gpu_layer *layer, const char *part, int done, int all)
+{
+    int64_t now = seconds();
+    if (layer->rank != 0 || now < last_line_s + PROGRESS_S) {
+        return;
+    }
+    last_line_s = now;
+    printf(".. %d s: %s, %s: %d of %d enqueued\n", (int)now, where, part, done, all);
+    fflush(stdout);
+}
+
+/* The limit of the whole run is over. Only calls that a signal handler may make. */
+static void end_run(int signal_number)
+{
+    static const char sentence[] = "FAILED the limit of the run is over at: ";
+    (void)signal_number;
+    (void)!write(STDOUT_FILENO, sentence, sizeof sentence - 1);
+    (void)!write(STDOUT_FILENO, where, strlen(where));
+    (void)!write(STDOUT_FILENO, "\n0 passed, 1 failed, 0 skipped\n", 31);
+    _exit(1);
+}
 
 static mok_status check_cuda(cudaError_t error) { return error == cudaSuccess ? MOK_OK : MOK_ERR_DEVICE; }
 
@@ -54,6 +119,7 @@ static void stress(struct gpu_run *run, const struct plan *plan, struct gpu_laye
     uint32_t shared = 99, own = (uint32_t)layer->rank * 977u + 5u, num = 0;
     for (int i = 0; i < plan->num_calls && run->status[layer->rank] == MOK_OK; i++) {
         int32_t set = (int32_t)(gpu_draw(&shared) % GPU_POOL_SETS);
+        say(layer, "calls", i, plan->num_calls);
         be_late(layer, &own);
         gpu_pool_load(pool, layer, set);
         gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
@@ -82,6 +148,7 @@ static void replay(struct gpu_run *run, const struct plan *plan, struct gpu_laye
     gpu_meet();
     for (int i = 0; i < plan->num_replays && run->status[layer->rank] == MOK_OK; i++) {
         int32_t set = (int32_t)(gpu_draw(&shared) % (GPU_POOL_SETS / 2)) * 2; /* the number of tokens is part of the graph */
+        say(layer, "replays", i, plan->num_replays);
         gpu_pool_load(pool, layer, set);
         gpu_run_note(run, layer->rank, check_cuda(cudaGraphLaunch(exec, layer->stream)));
         gpu_pool_compare(pool, layer, set);
@@ -120,6 +187,7 @@ static mok_status fly(const struct gpu_pool *pool, struct gpu_layer *layers, int
             be_late(&layers[0], own);
         }
         if (i < num) {
+            say(&layers[0], "batches", i, num);
             sets[i % GPU_POOL_LAYERS] = (int32_t)(gpu_draw(&seed) % GPU_POOL_SETS);
             status = fly_forward(pool, &layers[i % GPU_POOL_LAYERS], sets[i % GPU_POOL_LAYERS]);
         }
@@ -177,6 +245,12 @@ static void work(struct gpu_run *run, struct gpu_layer *first)
         gpu_run_note(run, rank, gpu_pool_open(&plan->pools[rank], layers, GPU_POOL_LAYERS));
     }
     gpu_meet(); /* memory is made: nothing below allocates */
+    if (plan->num_calls == 0) { /* only outputs to compare with were wanted */
+        for (int32_t i = GPU_POOL_LAYERS - 1; i > 0; i--) {
+            gpu_run_note(run, rank, gpu_layer_close(&layers[i]));
+        }
+        return;
+    }
     stress(run, plan, &layers[0]);
     gpu_meet();
     replay(run, plan, &layers[0]);
@@ -194,33 +268,104 @@ static void free_pool(struct gpu_run *run, struct gpu_layer *layer)
     gpu_pool_close(&plan->pools[layer->rank]);
 }
 
-static void try_ranks(int32_t num_ranks, int is_long)
+/* pools: made by the first variant, the staged one. */
+static void try_variant(int32_t num_ranks, const struct options *options, const struct variant *variant, struct gpu_pool *pools)
 {
-    static const int32_t paths[] = {MOK_PATH_STAGED, MOK_PATH_FUSED};
-    struct gpu_pool pools[GPU_RUN_RANKS];
-    int divisor = is_long || num_ranks <= gpu_count() ? 1 : SHORTER;
-    struct plan plan = {.pools = pools, .num_calls = NUM_CALLS / divisor, .num_replays = NUM_REPLAYS / divisor, .num_batches = NUM_BATCHES / divisor};
-    memset(pools, 0, sizeof pools);
-    for (size_t p = 0; p < sizeof paths / sizeof paths[0] && (p == 0 || pools[0].expected != NULL); p++) {
-        struct gpu_run run = {.num_ranks = num_ranks, .path = paths[p], .num_saved = GPU_POOL_LAYERS, .local_timeout_ms = LIMIT_MS, .work = work, .context = &plan};
-        plan.is_first = p == 0;
-        gpu_check(gpu_run_all(&run), "%s, %d ranks: %d random calls, %d replays, %d batches in 1F1B order, %d times %d of them as a graph: every bit",
-                  paths[p] == MOK_PATH_STAGED ? "staged" : "fused", num_ranks, plan.num_calls, plan.num_replays, plan.num_batches, GRAPH_REPLAYS,
-                  GRAPH_BATCHES);
+    int is_first = variant == &variants[0], is_wanted = options->only == NULL || strcmp(options->only, variant->word) == 0;
+    int divisor = options->is_long || num_ranks <= gpu_count() ? 1 : SHORTER;
+    struct plan plan = {.pools = pools, .is_first = is_first};
+    struct gpu_run run = {.num_ranks = num_ranks,
+                          .path = variant->path,
+                          .minibatch_rows = variant->minibatch_rows,
+                          .ring_minibatches = variant->ring_minibatches,
+                          .num_saved = GPU_POOL_LAYERS,
+                          .local_timeout_ms = LIMIT_MS,
+                          .work = work,
+                          .context = &plan};
+    if (is_wanted) {
+        plan.num_calls = NUM_CALLS / divisor;
+        plan.num_replays = NUM_REPLAYS / divisor;
+        plan.num_batches = NUM_BATCHES / divisor;
     }
+    if (!is_wanted && !is_first) {
+        return;
+    }
+    snprintf(where, sizeof where, "%s, %d ranks", variant->word, num_ranks);
+    int64_t since = seconds();
+    int ok = gpu_run_all(&run);
+    if (is_wanted) {
+        gpu_check(ok, "%s, %d ranks: %d random calls, %d replays, %d batches in 1F1B order, %d times %d of them as a graph: every bit (%d s)",
+                  variant->word, num_ranks, plan.num_calls, plan.num_replays, plan.num_batches, GRAPH_REPLAYS, GRAPH_BATCHES,
+                  (int)(seconds() - since));
+    } else {
+        gpu_check(ok, "staged, %d ranks: outputs to compare with", num_ranks);
+    }
+}
+
+static void try_ranks(int32_t num_ranks, const struct options *options)
+{
+    struct gpu_pool pools[GPU_RUN_RANKS];
+    memset(pools, 0, sizeof pools);
+    for (size_t v = 0; v < sizeof variants / sizeof variants[0] && (v == 0 || pools[0].expected != NULL); v++) {
+        try_variant(num_ranks, options, &variants[v], pools);
+    }
+    struct plan plan = {.pools = pools};
     struct gpu_run last = {.num_ranks = num_ranks, .work = free_pool, .context = &plan};
     gpu_check(gpu_run_all(&last), "%d ranks leave", num_ranks);
+}
+
+/* Returns the limit in seconds; 0 = the arguments are wrong. */
+static int parse(int argc, char **argv, struct options *options)
+{
+    int limit = LIMIT_S;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--long") == 0) {
+            options->is_long = 1;
+            continue;
+        }
+        if (strcmp(argv[i], "--ranks") == 0) {
+            options->num_ranks = atoi(value);
+            limit = options->num_ranks < 1 || options->num_ranks > GPU_RUN_RANKS ? 0 : limit;
+        } else if (strcmp(argv[i], "--limit") == 0) {
+            limit = limit > 0 ? atoi(value) : 0;
+        } else if (strcmp(argv[i], "--only") == 0) {
+            int is_known = 0;
+            for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+                is_known = is_known || strcmp(value, variants[v].word) == 0;
+            }
+            options->only = value;
+            limit = is_known ? limit : 0;
+        } else {
+            return 0;
+        }
+        i++;
+    }
+    return limit;
 }
 
 int main(int argc, char **argv)
 {
     static const int32_t ranks[] = {1, 2, 4, 8};
+    struct options options = {0, 0, NULL};
+    int limit = parse(argc, argv, &options);
+    if (limit <= 0) {
+        fprintf(stderr, "usage: gpu_stress [--long] [--ranks 1..%d] [--only staged|fused|fused-ring|auto] [--limit SECONDS]\n", GPU_RUN_RANKS);
+        return 2;
+    }
     if (gpu_count() == 0) {
         gpu_skip("stress: no GPU");
         return gpu_finish();
     }
-    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
-        try_ranks(ranks[i], argc > 1 && strcmp(argv[1], "--long") == 0);
+    (void)unsetenv("MOK_PATH"); /* auto is what the library takes by itself */
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    signal(SIGALRM, end_run);
+    alarm((unsigned)limit);
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0] && options.num_ranks == 0; i++) {
+        try_ranks(ranks[i], &options);
+    }
+    if (options.num_ranks > 0) {
+        try_ranks(options.num_ranks, &options);
     }
     return gpu_finish();
 }
