@@ -5,7 +5,7 @@
 #   MOK=FILE              a mok that is built already; else it is built in BUILD (default /tmp/b) with cmake, ninja, gcc and nvcc
 #   MOK_CJSON_ROOT=DIR    where include/cjson/cJSON.h and lib/libcjson.so are, when not in the system; CMAKE_PREFIX_PATH is heeded, too
 #   SKEWS="SHAPE:SKEW.."  skewed runs, each followed by its balanced one; default below, or none with SHAPES; SKEWS=" " for none
-#   BENCH_OPTIONS="..."   more options of mok bench; default "--path fused", which times both paths
+#   BENCH_OPTIONS="..."   more options of mok bench; default "--path fused --zero-copy": both paths, forward also with x handed in zero-copy
 #   TORCH_OPTIONS="..."   the same for the baseline; SKIP_TORCH=1 leaves it out
 #   TOKENS, REPEAT, WARM_UP   of both; default 8192, 30, 10
 #   COMMIT=TEXT           for the JSON, where git cannot be asked
@@ -29,7 +29,7 @@ begin=$SECONDS
 failed=0
 tokens=${TOKENS:-8192} repeat=${REPEAT:-30} warm_up=${WARM_UP:-10}
 commit=${COMMIT:-$(git describe --always --dirty --abbrev=40 --exclude='*' 2> /dev/null)}
-options=${BENCH_OPTIONS---path fused}
+options=${BENCH_OPTIONS---path fused --zero-copy}
 
 say() { echo "$*" | tee -a "$log"; }
 

@@ -90,6 +90,17 @@ def layer_rows(results, torch):
     return rows
 
 
+def zero_copy_rows(results):
+    rows = []
+    for result in results:
+        for path, passes in result["paths"].items():
+            part = passes.get("forward_zero_copy")
+            if part and not skew_of(result)[1]:
+                rows.append([result["title"], path, span(part["layer_ms"]), f"{part['tflops_per_gpu']:.0f}",
+                             f"{part['dense_over_layer']['median']:.3f}", f"{part['over_published']['median']:.3f}"])
+    return rows
+
+
 def skew_rows(results):
     rows, pairs = [], {}
     for result in results:
@@ -138,7 +149,7 @@ def make_text(results, torch, about_torch):
         f" {machine['power_limit_watts']:.0f} W, SM {yardsticks['sm_mhz']['median']:.0f} MHz under the dense products, copy"
         f" {yardsticks['copy_bytes_per_ms']['median'] * 1e-6:.0f} GB/s" + (f", link {link * 1e-6:.0f} GB/s each way" if link > 0 else "") +
         f"; {first['shape']['tokens']} tokens a GPU, {first['num_repeats']} runs after {first['num_warmups']}, x"
-        f" {'handed in zero-copy' if first['zero_copy'] else 'published by the pass'}, fp32 gradients added, commit {first['commit'][:12]}.",
+        f" published by the pass, fp32 gradients added, commit {first['commit'][:12]}.",
     ]
     if about_torch:
         about = about_torch["machine"]
@@ -149,6 +160,10 @@ def make_text(results, torch, about_torch):
         faster, all_passes = count_faster(results, torch, path)
         if all_passes > 0:
             lines += ["", f"{path}: faster than NCCL + PyTorch in {faster} of {all_passes} passes."]
+    zero_copy = zero_copy_rows(results)
+    if zero_copy:
+        lines += ["", "Forward with x handed in zero-copy, in turn with the passes above:", ""]
+        lines += table(["shape", "path", "ms", "TFLOP/s a GPU", "share of dense", "of the pass that publishes x"], zero_copy)
     skewed = skew_rows(results)
     if skewed:
         lines += ["", "Skewed routing beside a balanced run in which every rank owns as many rows as the busiest one here:", ""]
