@@ -47,15 +47,28 @@ struct sweep {
 
 /* ---- measuring ---------------------------------------------------------------------------------------------------------- */
 
-/* One run of the pass; a backward pass has its forward pass before it, which is not timed. Out, on rank 0: the slowest rank's time. */
+static mok_status run_forward(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, int32_t lane, int32_t set)
+{
+    return mok_bench_run_pass(seat, status, seat->gpu->settings->is_zero_copy ? MOK_BENCH_ZERO_COPY : MOK_BENCH_FORWARD, lane, set,
+                              &sweep->rank_ms[seat->gpu->rank]);
+}
+
+/* What a backward pass needs, and is no part of its time. */
+static mok_status run_before(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, int32_t lane, int32_t set)
+{
+    return sweep->is_backward ? run_forward(seat, sweep, status, lane, set) : status;
+}
+
+/* The pass, behind run_before. Out, on rank 0: the slowest rank's time. */
 static mok_status run_once(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status, int32_t lane, int32_t set, double *ms_out)
 {
-    double *mine = &sweep->rank_ms[seat->gpu->rank];
-    status = mok_bench_run_pass(seat, status, seat->gpu->settings->is_zero_copy ? MOK_BENCH_ZERO_COPY : MOK_BENCH_FORWARD, lane, set, mine);
     if (sweep->is_backward) {
-        status = mok_bench_run_pass(seat, status, MOK_BENCH_BACKWARD, lane, set, mine);
-    } else if (status == MOK_OK) {
-        status = mok_cli_check(mok_saved_release(seat->gpu->lanes[lane].saved));
+        status = mok_bench_run_pass(seat, status, MOK_BENCH_BACKWARD, lane, set, &sweep->rank_ms[seat->gpu->rank]);
+    } else {
+        status = run_forward(seat, sweep, status, lane, set);
+        if (status == MOK_OK) {
+            status = mok_cli_check(mok_saved_release(seat->gpu->lanes[lane].saved));
+        }
     }
     mok_team_wait(seat->team);
     for (int32_t rank = 0; rank < seat->gpu->num_ranks && seat->gpu->rank == 0; rank++) {
@@ -73,8 +86,9 @@ static mok_status run_turns(struct mok_bench_seat *seat, struct sweep *sweep, mo
     for (int64_t run = 0; run < num_warmups + num_repeats; run++) {
         for (int32_t place = 0; place < num_lanes; place++) {
             double ms = 0.0;
-            int32_t lane = (int32_t)((place + run) % num_lanes);
-            status = run_once(seat, sweep, status, lane, (int32_t)(run % MOK_BENCH_NUM_SETS), &ms);
+            int32_t lane = (int32_t)((place + run) % num_lanes), set = (int32_t)(run % MOK_BENCH_NUM_SETS);
+            status = run_before(seat, sweep, status, lane, set);
+            status = run_once(seat, sweep, status, lane, set, &ms);
             if (seat->gpu->rank == 0 && run >= num_warmups) {
                 values[lane][run - num_warmups] = ms;
             }
@@ -118,6 +132,7 @@ static mok_status take_trace(struct mok_bench_seat *seat, struct sweep *sweep, m
     int64_t num_dropped = 0, *num = &sweep->num_events[rank];
     double ms = 0.0;
     mok_group *group = seat->gpu->lanes[SWEPT_LANE].group;
+    status = run_before(seat, sweep, status, SWEPT_LANE, 0);
     if (status == MOK_OK && sweep->events[rank] == NULL) {
         sweep->events[rank] = malloc((size_t)EVENT_ROOM * sizeof(mok_event));
         status = sweep->events[rank] == NULL ? mok_cli_fail(MOK_ERR_MEMORY, "no memory for events") : MOK_OK;

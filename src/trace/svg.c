@@ -12,6 +12,8 @@
 
 #include <inttypes.h>
 
+#include "trace/event.h"
+
 enum { MAX_KINDS = 256, MOST_BOXES = 1500 /* 200 KB */ };
 
 static const double left = 150, top = 40, width = 1400, lane_height = 16, rank_gap = 10, legend_width = 280;
@@ -25,11 +27,15 @@ struct picture {
     double total_ns[MAX_KINDS];
 };
 
-/* Colours far apart for kinds that follow each other: the golden angle. */
+/* Colours far apart for kinds that follow each other: the golden angle, two lightnesses. */
 static void print_colour(FILE *out, int32_t kind)
 {
     int is_work = kind < mok_event_first_wait();
-    fprintf(out, "hsl(%d,%d%%,%d%%)", (int)((int64_t)kind * 1375 / 10 % 360), is_work ? 65 : 35, is_work ? 50 : 88);
+    if (kind == MOK_EVENT_KERNEL) { /* work lies inside */
+        fputs("#bbb", out);
+        return;
+    }
+    fprintf(out, "hsl(%d,%d%%,%d%%)", (int)((int64_t)kind * 1375 / 10 % 360), is_work ? 65 : 35, is_work ? 42 + kind % 2 * 16 : 88);
 }
 
 /* One look at all events before anything is drawn: an SVG file states its size first. */
