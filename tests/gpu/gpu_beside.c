@@ -47,6 +47,7 @@ static void work(struct gpu_run *run, struct gpu_layer *layer)
     if (plan->is_first) {
         gpu_run_note(run, layer->rank, gpu_pool_open(&plan->pools[layer->rank], layer, 1));
     }
+    gpu_pool_forget(&plan->pools[layer->rank], layer);
     gpu_meet();
     plan->calls(run, plan, layer);
     gpu_meet();

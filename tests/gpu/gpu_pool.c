@@ -98,6 +98,11 @@ void gpu_pool_close(struct gpu_pool *pool)
     memset(pool, 0, sizeof *pool);
 }
 
+void gpu_pool_forget(const struct gpu_pool *pool, const struct gpu_layer *layer)
+{
+    cudaMemsetAsync(pool->num_differences, 0, sizeof *pool->num_differences, layer->stream);
+}
+
 void gpu_pool_load(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set)
 {
     cudaMemcpyAsync(layer->inputs, pool->inputs + (size_t)set * pool->inputs_bytes, pool->inputs_bytes, cudaMemcpyDeviceToDevice, layer->stream);

@@ -27,6 +27,8 @@ struct gpu_pool {
 /* Collective: runs every set through every layer. layers [num_layers], with idx 0, 1, ... */
 mok_status gpu_pool_open(struct gpu_pool *pool, struct gpu_layer *layers, int32_t num_layers);
 void gpu_pool_close(struct gpu_pool *pool);
+/* Enqueue: forgets the differences so far, those of a run that has failed. */
+void gpu_pool_forget(const struct gpu_pool *pool, const struct gpu_layer *layer);
 
 /* Enqueue: the set's inputs into the layer, poison into its outputs. Sets layer->num_tokens. */
 void gpu_pool_load(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set);

@@ -251,6 +251,7 @@ static void work(struct gpu_run *run, struct gpu_layer *first)
         }
         return;
     }
+    gpu_pool_forget(&plan->pools[rank], &layers[0]);
     stress(run, plan, &layers[0]);
     gpu_meet();
     replay(run, plan, &layers[0]);

@@ -51,7 +51,7 @@ static void test_texts(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"minibatch", "minibatch=7", "height=3", "path=fused;ring=none"};
+    static const char *const wrong[] = {"minibatch", "minibatch=7", "height=3", "path=fused;ring=none", "ring=2,device=0"};
     char long_text[2 * MOK_BENCH_MAX_POINTS + 2];
     int32_t num;
     assert_int_equal(mok_group_config_init(&base), MOK_OK);
