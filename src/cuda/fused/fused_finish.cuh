@@ -2,8 +2,8 @@
  * Finishing a tile of the fused kernel during the next one (see gemm/gemm_finish.cuh), and announcing it once it is stored. A multiplying warp
  * does so for its 16 rows:
  *
- *   down      pieces 0, 1, 3, 4, 6, 7, 9, 10: 32 columns of y each, into the ring or to the pusher; piece 11: announced.
- *             In the pieces between, the pusher reads the panels that all eight warps have given it in the one before
+ *   down      pieces 0, 2, 5, 7, 10, 12, 15, 17: 32 columns of y each, into the ring or to the pusher; piece 19: announced.
+ *             Between two panels the pusher reads those that all eight warps have given it
  *   gate+up   pieces 0..3: the panels of g and u, in kept rows; 4..19: 8 columns of h each;       step 23: announced
  *
  * What lies between the last store and the announcement gives the stores time to land. When the queue is empty at the end of a tile nothing
@@ -20,7 +20,7 @@
 #include "cuda/hw/bulk.cuh"
 
 enum {
-    MOK_FUSED_DOWN_ANNOUNCED = 11,   /* piece */
+    MOK_FUSED_DOWN_ANNOUNCED = 19,   /* piece */
     MOK_FUSED_MOST_LOOKS = 1 << 26, /* of a wait for the own CTA's pusher, each suspended for a while: more is a bug */
     MOK_FUSED_GATE_UP_ANNOUNCED = 23 /* step of the next tile, behind the last piece */
 };
@@ -195,9 +195,9 @@ MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fu
     }
     const struct mok_gemm_out *out = args->gemm[pending->gemm].out;
     if (is_down) {
-        if (piece < MOK_FUSED_DOWN_ANNOUNCED && piece % 3 < 2) {
-            mok_fused_finish_quarters(shared, mok_fused_pushes(args, pending->gemm), out, pending->words + piece / 3 * MOK_PANEL_WORDS,
-                                      piece % 3 * 2, 2, pending->row, pending->rows, pending->col + piece / 3 * MOK_PANEL_COLS);
+        if (piece % 5 == 0 || piece % 5 == 2) {
+            mok_fused_finish_quarters(shared, mok_fused_pushes(args, pending->gemm), out, pending->words + piece / 5 * MOK_PANEL_WORDS,
+                                      piece % 5, 2, pending->row, pending->rows, pending->col + piece / 5 * MOK_PANEL_COLS);
         }
     } else if (piece >= 4) {
         mok_fused_finish_h(args, shared, pending, (piece - 4) / 8, (piece - 4) % 8);

@@ -8,21 +8,26 @@
 
 typedef struct mok_worker<struct mok_tile_fused> mok_fused_worker;
 
-/* The steps of a tile; the pending one is finished beside. num_steps 0: nothing to multiply, it is finished alone. */
+/* The steps of a tile; the pending one is finished beside. num_steps 0: nothing to multiply, it is finished alone. A tile of fewer steps than there are
+ * pieces has them evenly among the pieces, so that none is left to be made beside nothing. */
 MOK_DEVICE void mok_fused_run_steps(const struct mok_fused_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
                                     struct mok_fused_pending *pending)
 {
     uint32_t behind = worker->stage.idx;
+    const int32_t among = min(num_steps, (int32_t)mok_tile_fused::DEFERRED);
+    int32_t due = 0; /* 1/DEFERRED steps */
     if (num_steps > 0) {
         mok_cuda_issue_step<mok_tile_fused>(worker, acc, 1);
     }
 #pragma unroll
     for (int piece = 0; piece < mok_tile_fused::DEFERRED; piece++) {
-        if (piece > 0 && piece < num_steps) {
+        int is_due = piece > 0 && (due += among) >= (int32_t)mok_tile_fused::DEFERRED;
+        if (is_due) {
+            due -= mok_tile_fused::DEFERRED;
             mok_cuda_issue_step<mok_tile_fused>(worker, acc, 0);
         }
         mok_fused_finish_piece(args, worker->shared, pending, piece);
-        if (piece > 0 && piece < num_steps) {
+        if (is_due) {
             mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
         }
     }
