@@ -265,6 +265,7 @@ MOK_DEVICE uint32_t mok_hw_load_acquire_sys(const uint32_t *word) { return *word
 MOK_DEVICE uint32_t mok_hw_load_relaxed_sys(const uint32_t *word) { return *word; }
 MOK_DEVICE void mok_hw_store_release_sys(uint32_t *word, uint32_t value) { *word = value; }
 MOK_DEVICE void mok_hw_store_relaxed_sys(uint32_t *word, uint32_t value) { *word = value; }
+MOK_DEVICE void mok_hw_fence_cluster(void) {}
 MOK_DEVICE void mok_hw_fence_gpu(void) {}
 MOK_DEVICE void mok_hw_fence_sys(void) {}
 MOK_DEVICE void mok_hw_fence_async(void) {}

@@ -224,11 +224,12 @@ MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *a
     mok_fused_backward_walk_init(&shared->walk);
     for (uint32_t turn = 0;; turn++) {
         int valid = mok_fused_prepare_unit(args, shared, works, &shared->known, &shared->back[turn % MOK_FUSED_TURNS]);
+        mok_hw_fence_cluster(); /* of the tiles just written: a microsecond that the queue need not wait for */
         uint64_t since = mok_fused_trace_now(&args->pass.trace);
         mok_fused_wait_queue(&args->pass, &shared->tile_empty, (turn + 1) & 1);
         mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
         for (uint32_t cta = 0; cta < mok_tile_fused::CLUSTER; cta++) {
-            mok_hw_mbarrier_arrive_release_cluster(mok_hw_cluster_address(&shared->tile_full, cta));
+            mok_hw_mbarrier_arrive_cluster(&shared->tile_full, cta);
         }
         if (!valid) {
             break;
