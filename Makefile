@@ -6,9 +6,9 @@ JOBS ?= $(shell nproc)
 BUILD := build$(if $(filter-out release,$(PRESET)),-$(PRESET))
 FUZZ_SECONDS ?= 15
 # Tests that a preset leaves out: sanitizers have nothing to say about source checks, and what runs the same code in another arrangement
-# (broken simulators, mutants, the case table between processes) costs them minutes.
-EXCLUDE_asan := ^source_|^sim_(drop|short)|^test_ref_mutants|^cases_(external|processes)|^equalities
-EXCLUDE_tsan := ^source_|^sim_|^test_(ref|plan)_|^cases_(external|processes)|^equalities|^cli_
+# (broken simulators, mutants, the case table between processes) costs them minutes; test_cpu_large would take more memory than there is.
+EXCLUDE_asan := ^source_|^sim_(drop|short)|^test_ref_mutants|^test_cpu_large|^cases_(external|processes)|^equalities
+EXCLUDE_tsan := ^source_|^sim_|^test_(ref|plan)_|^test_cpu_large|^cases_(external|processes)|^equalities|^cli_
 EXCLUDE ?= $(EXCLUDE_$(PRESET))
 
 PACKAGES := build-essential cmake ninja-build pkg-config libopenblas-pthread-dev libcmocka-dev libcjson-dev libopenmpi-dev openmpi-bin

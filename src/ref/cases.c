@@ -61,6 +61,7 @@ static const struct mok_ref_case cases[] = {
      .ids = MOK_IDS_SHARED_ROW, .slow = 1},
     {.name = "around-32-tokens", .covers = "D8", TOKENS(4, 1, 31, 32, 33), SHAPE(8, 3, 64, 40, 0), FP32, .ids = MOK_IDS_DISTINCT},
     {.name = "many-tokens", .covers = "D10", TOKENS(2, 9000, 7000), SHAPE(16, 8, 32, 40, 0), FP32, .ids = MOK_IDS_DISTINCT, .slow = 1},
+    {.name = "tokens-65536", .covers = "D10", TOKENS(2, 65536, 70), SHAPE(5, 1, 16, 24, 0), FP32, .ids = MOK_IDS_DISTINCT},
 
     /* E: shapes */
     {.name = "hidden-2880", .covers = "E1", TOKENS(2, 21, 34), SHAPE(6, 4, 2880, 96, 0), FP32, .ids = MOK_IDS_DISTINCT, .slow = 1},
