@@ -105,8 +105,8 @@ void gpu_pool_forget(const struct gpu_pool *pool, const struct gpu_layer *layer)
 
 void gpu_pool_load(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set)
 {
-    cudaMemcpyAsync(layer->inputs, pool->inputs + (size_t)set * pool->inputs_bytes, pool->inputs_bytes, cudaMemcpyDeviceToDevice, layer->stream);
-    gpu_layer_poison(layer, GPU_POOL_POISON);
+    gpu_copy(layer->stream, layer->inputs, pool->inputs + (size_t)set * pool->inputs_bytes, pool->inputs_bytes);
+    gpu_fill(layer->stream, layer->outputs, GPU_POOL_POISON, layer->outputs_bytes);
     layer->num_tokens = pool->tokens[set];
 }
 

@@ -30,7 +30,8 @@ void gpu_pool_close(struct gpu_pool *pool);
 /* Enqueue: forgets the differences so far, those of a run that has failed. */
 void gpu_pool_forget(const struct gpu_pool *pool, const struct gpu_layer *layer);
 
-/* Enqueue: the set's inputs into the layer, poison into its outputs. Sets layer->num_tokens. */
+/* Enqueue: the set's inputs into the layer, poison into its outputs. Sets layer->num_tokens. By kernels: ranks that share a GPU share its copy
+ * engines, too, and a copy that waits behind a pass could stand in front of one that this pass waits for. */
 void gpu_pool_load(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set);
 /* Enqueue: counts where the layer's outputs are not those of the set. */
 void gpu_pool_compare(const struct gpu_pool *pool, const struct gpu_layer *layer, int32_t set);

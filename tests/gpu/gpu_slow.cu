@@ -39,9 +39,28 @@ extern "C" __global__ void __launch_bounds__(COMPARE_THREADS) count_differences(
     }
 }
 
+extern "C" __global__ void __launch_bounds__(COMPARE_THREADS) copy_words(uint4 *to, const uint4 *from, uint64_t num, uint32_t value)
+{
+    for (uint64_t i = blockIdx.x * COMPARE_THREADS + threadIdx.x; i < num; i += COMPARE_BLOCKS * COMPARE_THREADS) {
+        to[i] = from != NULL ? from[i] : make_uint4(value, value, value, value);
+    }
+}
+
+int gpu_copy(void *stream, void *to, const void *from, size_t bytes)
+{
+    copy_words<<<COMPARE_BLOCKS, COMPARE_THREADS, 0, (cudaStream_t)stream>>>((uint4 *)to, (const uint4 *)from, bytes / 16, 0);
+    return (int)cudaGetLastError();
+}
+
+int gpu_fill(void *stream, void *to, int byte, size_t bytes)
+{
+    copy_words<<<COMPARE_BLOCKS, COMPARE_THREADS, 0, (cudaStream_t)stream>>>((uint4 *)to, NULL, bytes / 16, (uint32_t)byte * 0x01010101u);
+    return (int)cudaGetLastError();
+}
+
 int gpu_load_kernels(void)
 {
-    const void *const kernels[] = {(const void *)wait_a_while, (const void *)hold_sms, (const void *)count_differences};
+    const void *const kernels[] = {(const void *)wait_a_while, (const void *)hold_sms, (const void *)count_differences, (const void *)copy_words};
     struct cudaFuncAttributes attributes;
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && error == cudaSuccess; i++) {

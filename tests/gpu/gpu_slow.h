@@ -26,6 +26,10 @@ int gpu_hold(void *stream, int32_t num_sms, uint32_t *words, uint64_t limit_ns);
 /* Adds the number of 16-byte words in which a and b differ to *count (device memory). bytes: a multiple of 16. */
 int gpu_count_differences(void *stream, const void *a, const void *b, size_t bytes, uint32_t *count);
 
+/* What cudaMemcpyAsync and cudaMemsetAsync do, by a kernel. to, from: multiples of 16 bytes, bytes too. */
+int gpu_copy(void *stream, void *to, const void *from, size_t bytes);
+int gpu_fill(void *stream, void *to, int byte, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif
