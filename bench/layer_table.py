@@ -174,14 +174,15 @@ def make_text(results, torch, about_torch):
     return lines
 
 
-def put_into(path, lines):
+def put_into(path, lines, begin=BEGIN, end=END):
+    """The lines take the place of what stands between two lines of a page."""
     with open(path, encoding="utf-8") as file:
         page = file.read()
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        sys.exit(f"{path}: must have the lines '{BEGIN}' and '{END}', once each")
-    before, rest = page.split(BEGIN)
+    if page.count(begin) != 1 or page.count(end) != 1:
+        sys.exit(f"{path}: must have the lines '{begin}' and '{end}', once each")
+    before, rest = page.split(begin)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1])
+        file.write(before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
 def main():

@@ -1,11 +1,11 @@
 #!/bin/bash
 # A pass over minibatches, communication CTAs, ring and look-ahead, shape by shape, beside the automatic choice and dense products; at the end how
-# far the automatic choice is from the best of the sweep. About 12 s a shape on two H200s.
+# far the automatic choice is from the best of the sweep. 3 to 10 s a shape on two H200s, backward 5 to 25 s.
 #   sweep.sh [SHAPES]     names joined by commas, each also as E:K:H:I:Is; default: those of the targets, and three drawn by a seed (draw_shapes.py)
 # Environment
 #   MOK=FILE              a mok that is built already (needed)
 #   PASS=forward          or backward
-#   SEED=1                of the shapes that are drawn; SEED= (nothing) for none
+#   SEED=3                of the shapes that are drawn; SEED= (nothing) for none. 1 and 2 were seen while the choice was fitted
 #   REPEAT, WARM_UP       of each point, in turn with the automatic choice; default 5, 2
 #   CONFIRM               runs of the three fastest points and the automatic choice, in turn; default 25
 #   POINTS="A;B;.."       other points than those below
@@ -16,7 +16,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${OUT:-bench/results}
 pass=${PASS:-forward}
-seed=${SEED-1}
+seed=${SEED-3}
 shapes=${1:-qwen3-30b,mixtral-8x7b,kimi-k2-slice,glm-5.2-slice,qwen3.5-slice,deepseek-v4-pro-slice,kimi-k2${seed:+,$(python3 bench/sweep/draw_shapes.py "$seed" | paste -sd,)}}
 failed=0
 mkdir -p "$out"
@@ -35,7 +35,11 @@ points_of() {
     echo "$list;path=staged"
 }
 
-all=$(points_of "512 1024 1536 2048 3072 4096 5120 6144 8192 12288 16384" "2 4 8 16 24 32 48 64 96" "ring=2 ring=8 look-ahead=2 look-ahead=3")
+if [ "$pass" = forward ]; then
+    all=$(points_of "512 1024 1536 2048 3072 4096 5120 6144 8192 12288 16384" "2 4 8 16 24 32 48 64 96" "ring=2 ring=8 look-ahead=2 look-ahead=3")
+else
+    all=$(points_of "1024 2048 3072 4096 6144 8192 12288 16384" "16 32 48 64 96" "look-ahead=2")
+fi
 few=$(points_of "2048 4096 8192 16384" "16 48" "") # for the largest shape
 
 files=()

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Sweeps of bench/sweep/sweep.sh as one picture (SVG) and a table (Markdown): time over minibatch and over communication CTAs, a row a shape.
 
-usage: sweep_plot.py --out FILE.svg [--merge FILE.json] SWEEP.json...
+usage: sweep_plot.py [--out FILE.svg] [--merge FILE.json] [--docs FILE.md] SWEEP.json...
 
 SWEEP is a file of `mok bench --sweep --confirm N --json`, or a list of such that --merge wrote.
+--docs puts the table between the two lines that begin with <!-- sweep table in a page, instead of printing it.
 
 Picture: medians over those of the automatic choice, which ran in turn with each point; dashed: the automatic choice; dotted: 3% faster, where no point
 should be. Table: the automatic choice against the fastest point, both from the last runs of a sweep, in which the three fastest points and the
@@ -16,12 +17,13 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from layer_table import shorten
+from layer_table import put_into, shorten
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 120, 60, 40, 62
 SWEPT = (("minibatch", "rows of a minibatch"), ("comm-workers", "CTAs that move rows"))
 LEAST, MOST = 0.94, 1.3  # of the vertical axis; higher points stand at its end
 BOUND = 1.03
+MARKS = ("<!-- sweep table: written by bench/sweep/sweep_plot.py -->", "<!-- sweep table: end -->")
 
 
 def read_sweeps(paths):
@@ -88,35 +90,55 @@ def compare(sweep):
     return automatic, best["layer_ms"]["median"], best["options"].replace("path=fused,", "") or "automatic"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--merge", help="file for all sweeps as one list")
-    parser.add_argument("sweeps", nargs="+")
-    given = parser.parse_args()
-    sweeps = read_sweeps(given.sweeps)
-    svg, top, num_within = [], TOP, 0
-    print("| shape | pass | automatic, ms | fastest point, ms | which | automatic over fastest | dense / automatic | staged / automatic |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+def table_lines(sweeps):
+    first = sweeps[0]
+    machine = first["machine"]
+    num_within = 0
+    lines = [f"{machine['devices'][0].get('name')} x {len(machine['devices'])}, driver {machine['driver']}, {first['shape']['tokens']} tokens a GPU,"
+             f" commit {first['commit'][:12]}.", "",
+             "| shape | pass | automatic, ms | fastest point, ms | which | automatic over fastest | dense / automatic | staged / automatic |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for sweep in sweeps:
         automatic, best, options = compare(sweep)
         num_within += automatic <= BOUND * best
         staged = [point["over_as_given"] for point in sweep["points"] if point["options"] == "path=staged"]
-        print(f"| {title_of(sweep)} | {sweep['pass']} | {automatic:.4f} | {best:.4f} | {options} | {100 * (automatic / best - 1):+.1f}%"
-              f" | {sweep['dense_ms']['median'] / automatic:.3f} | {f'{staged[0]:.3f}' if staged else '-'} |")
-        svg.append(f'<text x="{LEFT}" y="{top - 8}" font-weight="bold">{title_of(sweep)}, {sweep["pass"]}: automatic {automatic:.3f} ms</text>')
+        lines.append(f"| {title_of(sweep)} | {sweep['pass']} | {automatic:.4f} | {best:.4f} | {options} | {100 * (automatic / best - 1):+.1f}%"
+                     f" | {sweep['dense_ms']['median'] / automatic:.3f} | {f'{staged[0]:.3f}' if staged else '-'} |")
+    return lines + ["", f"Within 3% of the fastest point: {num_within} of {len(sweeps)}."]
+
+
+def draw(sweeps):
+    svg, top = [], TOP
+    for sweep in sweeps:
+        svg.append(f'<text x="{LEFT}" y="{top - 8}" font-weight="bold">{title_of(sweep)}, {sweep["pass"]}: automatic {compare(sweep)[0]:.3f} ms</text>')
         for column, (option, caption) in enumerate(SWEPT):
             pairs = series(sweep, option)
             if len(pairs) > 1:
                 draw_panel(svg, LEFT + column * (WIDTH + 60), top, pairs, caption)
         top += HEIGHT + GAP
-    print(f"\nwithin 3% of the fastest point: {num_within} of {len(sweeps)} shapes")
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + 2 * WIDTH + 80}" height="{top}" font-family="sans-serif" font-size="11">\n'
+            + "\n".join(svg) + "\n</svg>\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", help="picture")
+    parser.add_argument("--merge", help="file for all sweeps as one list")
+    parser.add_argument("--docs", help="page to put the table into")
+    parser.add_argument("sweeps", nargs="+")
+    given = parser.parse_args()
+    sweeps = read_sweeps(given.sweeps)
     if given.merge:
         with open(given.merge, "w", encoding="utf-8") as file:
             file.write("[\n" + ",\n".join(json.dumps(shorten(sweep)) for sweep in sweeps) + "\n]\n")
-    with open(given.out, "w", encoding="utf-8") as file:
-        file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + 2 * WIDTH + 80}" height="{top}" '
-                   f'font-family="sans-serif" font-size="11">\n' + "\n".join(svg) + "\n</svg>\n")
+    if given.out:
+        with open(given.out, "w", encoding="utf-8") as file:
+            file.write(draw(sweeps))
+    lines = table_lines(sweeps)
+    if given.docs:
+        put_into(given.docs, lines, *MARKS)
+    else:
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":
