@@ -141,10 +141,17 @@ static void test_fused_ring(void **state)
         mok_shape shape;
         int64_t minibatch_rows;
     } known[] = {
-        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192}, 8192},
-        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 2048}, 5632}, /* a first pull of 8,192 rows would weigh too much */
-        {{8, 2, 4096, 14336, 0, MOK_FORMAT_BF16, 8192}, 8192},
+        /* nothing hides the first pull: as many as fill all CTAs twice, whatever T is */
+        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192}, 5632},
+        {{128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 2048}, 5632},
+        {{132, 9, 3008, 832, 0, MOK_FORMAT_BF16, 8192}, 5376},
+        {{8, 2, 4096, 14336, 0, MOK_FORMAT_BF16, 8192}, 2304},
+        {{94, 3, 6528, 1984, 0, MOK_FORMAT_BF16, 8192}, 2304},
+        /* a shared expert does */
         {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192}, 8192},
+        {{16, 10, 4096, 1024, 1024, MOK_FORMAT_BF16, 8192}, 8192},
+        {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 1024}, 4096},
+        {{22, 8, 3648, 320, 320, MOK_FORMAT_BF16, 8192}, 13568},
     };
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
