@@ -6,7 +6,9 @@
  *  - The communicator does not block: every call is polled with the peer's limit, and aborted when the limit is over.
  *  - NVLink multicast stays off (NCCL_NVLS_ENABLE=0, unless the caller has set it): nothing here needs it.
  *  - What is permitted is found out by doing it: after the window is there, each rank reads a word from each. All ranks agree, or all fail.
+ *  - A window is looked at on the device only when it stands there: where NCCL cannot make one, it hands out an address of its own instead.
  *  - A region that must be kept keeps its window and its communicator, too.
+ *  - One rank alone meets nobody: no communicator and no window, its region is memory of the backend.
  */
 #include "peer/member.h"
 
@@ -33,8 +35,11 @@ struct nccl_peer {
     char *exchange;        /* device memory: own bytes, then those of all ranks */
     void *region;
     ncclWindow_t window;
+    struct mok_peer_memory memory; /* the region's, where one rank is alone */
     int32_t is_kept;
 };
+
+static int is_alone(const struct nccl_peer *self) { return self->peer.num_ranks == 1; }
 
 /* ---- bounded calls ---------------------------------------------------------------------------------------------------------- */
 
@@ -129,9 +134,13 @@ static mok_status nccl_allgather(struct mok_peer *peer, const void *mine, size_t
 {
     struct nccl_peer *self = (struct nccl_peer *)peer;
     int before = 0;
-    if (bytes > MOK_BOARD_DATA || self->comm == NULL) {
+    if (bytes > MOK_BOARD_DATA || (self->comm == NULL && !is_alone(self))) {
         return mok_base_fail(MOK_ERR_INTERNAL, "allgather of %zu bytes, at most %d fit; communicator %s", bytes, MOK_BOARD_DATA,
                              self->comm == NULL ? "given up" : "ready");
+    }
+    if (is_alone(self)) {
+        memcpy(all_out, mine, bytes);
+        return MOK_OK;
     }
     MOK_TRY(cuda_status(cudaGetDevice(&before), "current device"));
     MOK_TRY(cuda_status(cudaSetDevice(self->device), "device of the group"));
@@ -174,6 +183,9 @@ static mok_status open_comm(struct nccl_peer *self, const mok_group_config *conf
     ncclConfig_t options = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     int version = 0;
+    if (is_alone(self)) {
+        return MOK_OK;
+    }
     (void)setenv("NCCL_NVLS_ENABLE", "0", 0);
     MOK_TRY(nccl_status(self, ncclGetVersion(&version), "version"));
     if (version < NCCL_MIN_VERSION) {
@@ -263,12 +275,22 @@ static mok_status find_regions(struct nccl_peer *self)
     return MOK_OK;
 }
 
+/* Without symmetric memory NCCL returns no window, or its own record of the registration, which is host memory: a kernel that reads it faults. */
+static int is_on_device(ncclWindow_t window)
+{
+    struct cudaPointerAttributes attributes;
+    cudaError_t error = window == NULL ? cudaErrorInvalidValue : cudaPointerGetAttributes(&attributes, window);
+    (void)cudaGetLastError();
+    return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
+}
+
 static mok_status open_window(struct nccl_peer *self, size_t bytes)
 {
     ncclResult_t result = ncclCommWindowRegister(self->comm, self->region, bytes, &self->window, NCCL_WIN_COLL_SYMMETRIC);
     MOK_TRY(finish(self, result, "symmetric window"));
-    if (self->window == NULL) {
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %d: NCCL makes no symmetric window on this machine", self->peer.rank);
+    if (!is_on_device(self->window)) {
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "rank %d: NCCL makes no symmetric window on this machine: no peer access between its GPUs, or "
+                             "NCCL_WIN_ENABLE or NCCL_CUMEM_ENABLE is 0", self->peer.rank);
     }
     int reachable = mok_peer_nccl_reachable(self->comm);
     if (reachable != self->peer.num_ranks) {
@@ -278,11 +300,13 @@ static mok_status open_window(struct nccl_peer *self, size_t bytes)
     return find_regions(self);
 }
 
-/* Failure of one is failure of all. */
+/* Failure of one is failure of all. The sentence of the own one stays: after a fault of the device the exchange fails, too. */
 static mok_status agree(struct nccl_peer *self, mok_status own)
 {
     int32_t num_ranks = self->peer.num_ranks;
     int32_t *all = malloc((size_t)num_ranks * sizeof *all), mine = own;
+    char text[1024];
+    mok_base_error_copy(text, sizeof text);
     if (all == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to meet %d ranks", self->peer.rank, num_ranks);
     }
@@ -293,11 +317,16 @@ static mok_status agree(struct nccl_peer *self, mok_status own)
         }
     }
     free(all);
-    return own != MOK_OK ? own : status;
+    return own != MOK_OK ? mok_base_repeat(own, text) : status;
 }
 
 static void close_window(struct nccl_peer *self)
 {
+    if (is_alone(self)) {
+        self->memory.free(self->memory.context, self->region);
+        self->region = NULL;
+        return;
+    }
     if (self->window != NULL && self->comm != NULL) {
         (void)finish(self, ncclCommWindowDeregister(self->comm, self->window), "closing of the window");
     }
@@ -321,13 +350,22 @@ static mok_status map_region(struct nccl_peer *self, size_t bytes, const struct 
     return agree(self, MOK_OK);
 }
 
+static mok_status map_alone(struct nccl_peer *self, size_t bytes, const struct mok_peer_memory *memory)
+{
+    self->memory = *memory;
+    self->region = memory->alloc(memory->context, bytes);
+    struct mok_peer_offer mine = {.address = (uintptr_t)self->region, .bytes = bytes, .room = bytes, .device = memory->device};
+    mine.status = (int32_t)(memory->device < 0 ? MOK_ERR_UNSUPPORTED : self->region == NULL ? MOK_ERR_MEMORY : MOK_OK);
+    return mok_peer_exchange_offers(&self->peer, &mine);
+}
+
 static mok_status nccl_map(struct mok_peer *peer, size_t bytes, const struct mok_peer_memory *memory)
 {
     struct nccl_peer *self = (struct nccl_peer *)peer;
     int before = 0;
     MOK_TRY(cuda_status(cudaGetDevice(&before), "current device"));
     MOK_TRY(cuda_status(cudaSetDevice(self->device), "device of the group"));
-    mok_status status = map_region(self, bytes, memory);
+    mok_status status = is_alone(self) ? map_alone(self, bytes, memory) : map_region(self, bytes, memory);
     if (status == MOK_OK) {
         peer->bytes = bytes;
     } else {

@@ -1,6 +1,7 @@
 /*
  * Ranks as processes that meet through NCCL, one GPU each: the bits of the same layer run by threads, also when each process sees its own GPU alone, as
- * device 0; two ranks on one GPU are refused; a peer that is killed or stopped. With one GPU the group has one rank, and the faults are skipped.
+ * device 0, and of one rank alone on the last GPU; two ranks on one GPU are refused, and ranks for which NCCL makes no window; a peer that is killed or
+ * stopped. With one GPU the group has one rank, and what needs two is skipped.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ enum {
     OUTPUT_ROOM = 16 << 20
 };
 
-enum scenario { PLAIN, APART, SAME_GPU, KILLED, STOPPED };
+enum scenario { PLAIN, APART, LAST_GPU, SAME_GPU, NO_WINDOW, KILLED, STOPPED };
 
 /* Between processes. */
 struct board {
@@ -105,13 +106,17 @@ static void start_together(struct board *board, int32_t rank, int32_t num_ranks,
 }
 
 /* One rank, in a process of its own that has not used CUDA before. */
-static void child(struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario)
+static void child(struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario, int32_t gpus)
 {
     struct gpu_layer layer;
     memset(&layer, 0, sizeof layer);
     alarm(ALARM_S);
     if (scenario == APART) {
         see_one_gpu(rank);
+    } else if (scenario == LAST_GPU) {
+        see_one_gpu(gpus - 1);
+    } else if (scenario == NO_WINDOW) {
+        (void)setenv("NCCL_WIN_ENABLE", "0", 1);
     }
     start_together(board, rank, num_ranks, scenario == SAME_GPU ? 0 : rank % gpu_count());
     if (rank == 0) {
@@ -127,7 +132,8 @@ static void child(struct board *board, int32_t rank, int32_t num_ranks, enum sce
     _exit(0);
 }
 
-static struct board *run_processes(int32_t num_ranks, enum scenario scenario)
+/* On a machine of `gpus` GPUs. */
+static struct board *run_processes(int32_t num_ranks, enum scenario scenario, int32_t gpus)
 {
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[MAX_RANKS] = {0};
@@ -138,7 +144,7 @@ static struct board *run_processes(int32_t num_ranks, enum scenario scenario)
     for (int32_t r = 0; r < num_ranks; r++) {
         pids[r] = fork();
         if (pids[r] == 0) {
-            child(board, r, num_ranks, scenario);
+            child(board, r, num_ranks, scenario, gpus);
         }
     }
     waitpid(pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
@@ -199,14 +205,14 @@ static void compare_with_threads(const struct board *board, int32_t num_ranks, c
         ok = ok && run.num_wrong[r] == 0;
     }
     mok_hub_destroy(run.hub);
-    gpu_check(ok, "nccl, %d processes%s: the bits that threads give", num_ranks, name);
+    gpu_check(ok, "nccl, ranks %s (%d): the bits that threads give", name, num_ranks);
 }
 
-/* NCCL takes a GPU once: both ranks must be told, and neither may wait for ever. */
-static void look_at_same_gpu(const struct board *board)
+/* NCCL takes a GPU once, and makes windows only where memory can be shared: both ranks must be told, and neither may wait for ever or fault. */
+static void look_at_refusal(const struct board *board, const char *name)
 {
     int ok = board->status[0] == MOK_ERR_UNSUPPORTED && board->status[1] == MOK_ERR_UNSUPPORTED;
-    gpu_check(ok, "nccl, two processes on one GPU: refused with %s and %s (%s)", mok_status_name(board->status[0]), mok_status_name(board->status[1]),
+    gpu_check(ok, "nccl, two processes%s: refused with %s and %s (%s)", name, mok_status_name(board->status[0]), mok_status_name(board->status[1]),
               board->message[0]);
 }
 
@@ -236,18 +242,22 @@ int main(void)
         return gpu_finish();
     }
     int32_t num_ranks = count < MAX_RANKS ? count : MAX_RANKS;
-    struct board *board = run_processes(num_ranks, PLAIN), *apart = run_processes(num_ranks, APART);
-    look_at_same_gpu(run_processes(2, SAME_GPU));
+    struct board *board = run_processes(num_ranks, PLAIN, count), *apart = run_processes(num_ranks, APART, count);
+    struct board *last = run_processes(1, LAST_GPU, count);
+    look_at_refusal(run_processes(2, SAME_GPU, count), " on one GPU");
     if (count > 1) {
-        look_at_lost_peer(run_processes(2, KILLED), "killed");
-        look_at_lost_peer(run_processes(2, STOPPED), "stopped");
+        look_at_refusal(run_processes(2, NO_WINDOW, count), " without symmetric windows");
+        look_at_lost_peer(run_processes(2, KILLED, count), "killed");
+        look_at_lost_peer(run_processes(2, STOPPED, count), "stopped");
     } else {
-        gpu_skip("nccl: more than one rank, killed and stopped peers: one GPU");
+        gpu_skip("nccl: more than one rank, no windows, killed and stopped peers: one GPU");
     }
-    compare_with_threads(board, num_ranks, " with a GPU each");
-    compare_with_threads(apart, num_ranks, " that see one GPU each");
+    compare_with_threads(board, num_ranks, "with a GPU each");
+    compare_with_threads(apart, num_ranks, "that see one GPU each");
+    compare_with_threads(last, 1, "alone on the last GPU");
     munmap(board, sizeof *board);
     munmap(apart, sizeof *apart);
+    munmap(last, sizeof *last);
     return gpu_finish();
 }
 #else
