@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -454,9 +455,15 @@ def bench_shape(place, name, args):
 
 def try_shape(place, name, args):
     """A shape that one process cannot run is a result, too; several processes cannot go on without each other."""
+    begin = time.monotonic()
+    if place.is_cuda:
+        torch.cuda.reset_peak_memory_stats()
     try:
         with torch.no_grad():
-            return bench_shape(place, name, args)
+            result = bench_shape(place, name, args)
+        result["seconds"] = time.monotonic() - begin
+        result["peak_bytes"] = torch.cuda.max_memory_reserved() if place.is_cuda else 0
+        return result
     except RuntimeError as error:
         if place.world > 1:
             raise
@@ -489,6 +496,7 @@ def print_result(result):
             ms = part["layer_ms"]
             line += (f"; {name} {ms['median']:.3f} ms [{ms['least']:.3f} {ms['most']:.3f}] {part['tflops_per_gpu']:.0f} TFLOP/s/GPU, "
                      f"share of dense {part['dense_over_layer']['median']:.3f}")
+    line += f"; {result['seconds']:.0f} s, {result['peak_bytes'] * 1e-9:.0f} GB"
     if result.get("waits_for_host"):
         line += "; WAITS FOR THE HOST: " + result["waits_for_host"]
     print(line, flush=True)
