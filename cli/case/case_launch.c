@@ -20,6 +20,7 @@ struct launch {
     const struct mok_case_where *where;
     int32_t num_ranks;
     mok_hub *hub;
+    struct mok_case_meeting meeting; /* where->in_step */
     void *regions[MOK_REF_MAX_RANKS];
     size_t region_bytes;
     struct mok_case_verdict *verdicts; /* [num_ranks], shared memory */
@@ -175,6 +176,7 @@ static mok_status prepare(struct launch *launch, const struct mok_ref_problem *p
             .region_bytes = launch->region_bytes,
             .peer_timeout_ms = launch->where->peer_timeout_ms,
             .local_timeout_ms = launch->where->local_timeout_ms,
+            .meeting = launch->where->in_step && (kind == MOK_CASE_THREADS || kind == MOK_CASE_EXTERNAL) ? &launch->meeting : NULL,
         };
     }
     return MOK_OK;
@@ -216,6 +218,7 @@ void mok_case_launch(const struct mok_case_where *where, const struct mok_ref_pr
         verdict_out->status = MOK_ERR_MEMORY;
         return;
     }
+    mok_case_meeting_open(&launch.meeting, problem->num_ranks);
     verdict_out->status = prepare(&launch, problem, knobs, num_saved);
     if (verdict_out->status == MOK_OK) {
         if (where->ranks == MOK_CASE_MPI) {
@@ -231,5 +234,6 @@ void mok_case_launch(const struct mok_case_where *where, const struct mok_ref_pr
     }
     free_regions(&launch);
     mok_hub_destroy(launch.hub);
+    mok_case_meeting_close(&launch.meeting);
     munmap(launch.verdicts, bytes);
 }

@@ -20,6 +20,7 @@ struct mok_case_where {
     int32_t rank;             /* MOK_CASE_MPI */
     int64_t peer_timeout_ms;  /* 0 = 60000 */
     int64_t local_timeout_ms; /* 0 = the library's default */
+    int in_step;              /* THREADS, EXTERNAL: ranks meet on the host before they enqueue passes, and before they wait for them */
     int32_t path;             /* mok_path of all runs of mok_case_equal but the first; AUTO = what each says */
     /* Fills a group's private workspace with a byte, between passes; NULL = it is not poisoned. The library exports no such function. */
     mok_status (*poison)(mok_group *group, int byte);

@@ -9,6 +9,7 @@
 #define MOK_CASE_RANK_H
 
 #include "case/case_layout.h"
+#include "case/case_meeting.h"
 #include "case/case_memory.h"
 #include "ref/cases.h"
 
@@ -23,6 +24,7 @@ struct mok_case_join {
     size_t region_bytes;
     int64_t peer_timeout_ms;  /* 0 = 60000 */
     int64_t local_timeout_ms; /* 0 = the library's default */
+    struct mok_case_meeting *meeting; /* NULL = ranks meet on the device alone */
 };
 
 /* Weights begin here in their block: on a multiple of 16 bytes, which is all that the API asks for. */

@@ -59,8 +59,9 @@ static mok_status check_counts(struct mok_case_batch *batch, struct mok_case_ver
     return status;
 }
 
-static mok_status run_step(const struct job *job, const struct mok_case_step *step, struct mok_case_batch *batch,
-                           struct mok_case_verdict *verdict)
+/* In step (meeting not NULL), a rank enqueues when the others' copies are done, and waits when their passes are enqueued. */
+static mok_status run_step(const struct job *job, const struct mok_case_step *step, struct mok_case_meeting *meeting,
+                           struct mok_case_batch *batch, struct mok_case_verdict *verdict)
 {
     struct mok_case_rank *rank = batch->rank;
     MOK_TRY(mok_case_rank_poison(rank, step->poison));
@@ -68,13 +69,17 @@ static mok_status run_step(const struct job *job, const struct mok_case_step *st
         MOK_TRY(job->where->poison(rank->group, step->poison));
     }
     MOK_TRY(mok_case_batch_load(batch, step->problem, step->poison));
+    mok_case_meet(meeting);
     MOK_TRY(mok_case_batch_build(batch));
     MOK_TRY(mok_case_batch_forward(batch));
     if (rank->region != NULL) { /* backward overwrites the slots */
+        mok_case_meet(meeting);
         MOK_TRY(mok_case_batch_wait(rank));
         MOK_TRY(mok_case_batch_slots(batch, step->outputs->y_slots));
+        mok_case_meet(meeting);
     }
     MOK_TRY(mok_case_batch_backward(batch));
+    mok_case_meet(meeting);
     MOK_TRY(mok_case_batch_wait(rank));
     MOK_TRY(mok_case_batch_slots(batch, step->outputs->dx_slots));
     MOK_TRY(check_counts(batch, verdict));
@@ -102,13 +107,14 @@ static mok_status check_state(const struct job *job, const struct mok_case_rank 
     return MOK_OK;
 }
 
-static mok_status run_all_steps(const struct job *job, struct mok_case_rank *rank, struct mok_case_verdict *verdict)
+static mok_status run_all_steps(const struct job *job, struct mok_case_meeting *meeting, struct mok_case_rank *rank,
+                                struct mok_case_verdict *verdict)
 {
     struct mok_case_batch batch;
     MOK_TRY(mok_case_batch_open(&batch, rank, 0));
     mok_status status = MOK_OK;
     for (int s = 0; s < job->num_steps && status == MOK_OK; s++) {
-        status = run_step(job, &job->steps[s], &batch, verdict);
+        status = run_step(job, &job->steps[s], meeting, &batch, verdict);
     }
     status = status == MOK_OK ? check_state(job, rank, verdict) : status;
     mok_case_batch_close(&batch);
@@ -121,9 +127,11 @@ static void rank_main(const struct mok_case_join *join, void *context, struct mo
     struct mok_case_rank rank;
     verdict->status = mok_case_rank_open(&rank, job->steps[0].problem, job->knobs, join);
     if (verdict->status != MOK_OK) {
+        mok_case_meet_no_more(join->meeting);
         return;
     }
-    verdict->status = run_all_steps(job, &rank, verdict);
+    verdict->status = run_all_steps(job, join->meeting, &rank, verdict);
+    mok_case_meet_no_more(join->meeting);
     if (verdict->status != MOK_OK) {
         snprintf(verdict->message, sizeof verdict->message, "%s: %s", mok_status_name(verdict->status), mok_last_error());
         (void)mok_group_abort(rank.group);

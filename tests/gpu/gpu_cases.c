@@ -1,11 +1,11 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--again N] [NAME]
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--again N] [NAME]
  *
  * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path; --external: on regions
- * that this program owns, whose slots are checked, too; N: each case that passed is run on N more groups, with the same bits and without the oracles,
- * to find what happens seldom
+ * that this program owns, whose slots are checked, too; --in-step: ranks also meet on the host, as memcheck needs it (run.sh); N: each case that
+ * passed is run on N more groups, with the same bits and without the oracles, to find what happens seldom
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +112,8 @@ int main(int argc, char **argv)
             where.path = MOK_PATH_FUSED;
         } else if (strcmp(argv[i], "--external") == 0) {
             where.ranks = MOK_CASE_EXTERNAL;
+        } else if (strcmp(argv[i], "--in-step") == 0) {
+            where.in_step = 1;
         } else if (strcmp(argv[i], "--timeout") == 0 && i + 1 < argc) {
             where.peer_timeout_ms = where.local_timeout_ms = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--again") == 0 && i + 1 < argc) {
