@@ -1,5 +1,5 @@
 /*
- * The table of the staged path's kernels: loading all of them at creation, and launching one. See kernel.h.
+ * The table of those kernels that kernel.h lists: loading all of them at creation, and launching one. See kernel.h.
  *
  * Loading. The first launch of a kernel may wait for a kernel that spins, so every kernel is loaded before the first call. The size of each argument
  * struct as nvcc compiled it is compared with the size as the C compiler sees it.

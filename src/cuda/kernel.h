@@ -1,5 +1,5 @@
 /*
- * The kernels of the staged path, but for the GEMMs: one argument struct a kernel (by value, so that a call may be captured), and the one
+ * The kernels but for the GEMMs and the fused passes: one argument struct a kernel (by value, so that a call may be captured), and the one
  * way to load and launch them. Plain C; the .cu files give each kernel to the table of kernel.c by an accessor.
  *
  * In the structs: "in" and "out" as the kernel sees it. T, K, H, E, R, El as in mok.h. Rows are padded rows of this rank.

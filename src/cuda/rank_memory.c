@@ -1,20 +1,9 @@
 /*
- * Where everything stands in a rank's memory, and how many workers and rows a group gets when the caller does not say. In: config, setup. No device
- * memory is touched. See rank_memory.h.
+ * Where everything stands in a rank's memory. In: setup. No device memory is touched. See rank_memory.h.
  */
 #include "cuda/rank_memory.h"
 
-#include "base/status.h"
-#include "cuda/device.h"
-#include "cuda/fused/fused.h"
-
-enum {
-    ALIGN = 256,
-    ASSUMED_SMS = 132, /* where there is no GPU: mok_group_memory then answers for an H200 */
-    RING_SHARE = 8     /* an automatic ring takes at most this part of the device's memory: eight ranks may share a GPU */
-};
-
-#define ASSUMED_MEMORY ((uint64_t)140 << 30)
+enum { ALIGN = 256 };
 
 static int64_t take(int64_t *cursor, int64_t bytes)
 {
@@ -59,6 +48,14 @@ static void plan_saved(const struct mok_pass_setup *setup, struct mok_cuda_layou
     layout->saved_bytes = setup->num_saved * cursor;
 }
 
+static int64_t counter_bytes(const struct mok_pass_setup *setup)
+{
+    struct mok_limits forward = mok_plan_limits(&setup->dims, &setup->ring_forward);
+    struct mok_limits backward = mok_plan_limits(&setup->dims, &setup->ring_backward);
+    int64_t words = mok_max64(mok_plan_counter_base(&forward, MOK_NUM_COUNTERS), mok_plan_counter_base(&backward, MOK_NUM_COUNTERS));
+    return setup->path == MOK_PATH_FUSED ? (MOK_CUDA_STATE_WORDS + words) * 4 : 0;
+}
+
 static void plan_other(const struct mok_pass_setup *setup, struct mok_cuda_layout *layout)
 {
     const struct mok_dims *dims = &setup->dims;
@@ -78,7 +75,8 @@ static void plan_other(const struct mok_pass_setup *setup, struct mok_cuda_layou
     layout->zeros = take(&cursor, mok_ceil_div(tokens, MOK_TILE_ROWS) * 4);
     layout->carry[0] = take(&cursor, carry);
     layout->carry[1] = take(&cursor, carry);
-    layout->counters = take(&cursor, mok_cuda_fused_counter_bytes(setup));
+    layout->counter_bytes = counter_bytes(setup);
+    layout->counters = take(&cursor, layout->counter_bytes);
     layout->other_bytes = cursor;
 }
 
@@ -119,58 +117,11 @@ struct mok_cuda_schedule_layout mok_cuda_plan_schedule(const struct mok_pass_set
     return layout;
 }
 
-/* ---- automatic values ------------------------------------------------------------------------------------------------------- */
-
-/* Rows that a ring of `limit` bytes has. */
-static int64_t affordable_rows(const struct mok_dims *dims, int has_backward, uint64_t limit)
+int64_t mok_cuda_ring_row_bytes(const struct mok_dims *dims, int has_backward)
 {
     struct mok_cuda_layout one;
     struct mok_tiles tiles = mok_plan_tiles_cuda(dims);
     one.dw_tiles = mok_plan_num_tiles(dims->inter, tiles.dgrad_down);
     plan_ring(dims, has_backward, ALIGN, &one); /* ALIGN rows need no rounding */
-    return (int64_t)(limit / ((uint64_t)one.ring_bytes / ALIGN));
-}
-
-/* One lap over all rows that there can be, where memory allows; the fused forward pass has its own choice. */
-static void choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, int backward, uint64_t limit, struct mok_ring *ring)
-{
-    int64_t most = mok_plan_max_rows_any(&setup->dims);
-    int64_t rows = config->minibatch_rows;
-    if (rows == 0) {
-        rows = backward && setup->path_backward == MOK_PATH_FUSED ? mok_cuda_fused_backward_rows(setup)
-                                                         : mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, backward);
-    }
-    ring->minibatch_rows = mok_min64(rows, most);
-    int64_t needed = mok_ceil_div(most, ring->minibatch_rows);
-    int64_t affordable = mok_max64(affordable_rows(&setup->dims, setup->num_saved > 0, limit) / ring->minibatch_rows, 1);
-    int64_t places = config->ring_minibatches > 0 ? config->ring_minibatches : affordable;
-    ring->num_places = (int32_t)mok_min64(places, needed);
-    ring->look_ahead = (int32_t)mok_min64(config->look_ahead > 0 ? config->look_ahead : 1, ring->num_places - 1);
-}
-
-mok_status mok_cuda_choose(const mok_group_config *config, struct mok_pass_setup *setup)
-{
-    struct mok_cuda_device_facts facts = {config->device, ASSUMED_SMS, ASSUMED_MEMORY};
-    if (mok_cuda_probe() == MOK_OK) {
-        MOK_TRY(mok_cuda_device_facts(config->device, &facts));
-    }
-    if (setup->dims.num_experts > MOK_CUDA_MAX_EXPERTS) {
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "shape.num_experts is %d: the cuda backend sorts at most %d", setup->dims.num_experts,
-                             MOK_CUDA_MAX_EXPERTS);
-    }
-    if (config->reserve_sms >= facts.num_sms) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.reserve_sms is %d: the device has %d", config->reserve_sms, facts.num_sms);
-    }
-    int32_t sms = facts.num_sms - config->reserve_sms;
-    setup->device = facts.ordinal;
-    mok_cuda_fused_choose_path(config, setup);
-    setup->comm_workers = config->comm_workers > 0 ? (int32_t)mok_min64(config->comm_workers, sms) : sms;
-    setup->compute_workers = config->compute_workers > 0 ? (int32_t)mok_min64(config->compute_workers, sms) : sms;
-    uint64_t limit = facts.memory_bytes / RING_SHARE;
-    choose_ring(config, setup, 0, limit, &setup->ring_forward);
-    choose_ring(config, setup, 1, limit, &setup->ring_backward);
-    if (setup->path == MOK_PATH_FUSED) {
-        mok_cuda_fused_choose_ring(config, setup, &setup->ring_forward);
-    }
-    return MOK_OK;
+    return one.ring_bytes / ALIGN;
 }

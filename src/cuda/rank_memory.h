@@ -12,7 +12,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/gemm/gemm.h"
 #include "cuda/kernel.h"
 #include "pass/pass.h"
 
@@ -39,7 +38,8 @@ struct mok_cuda_layout {
     int64_t ones;   /* fp32 [T_max] weights of the shared expert where there are none */
     int64_t zeros;  /* int32 [token tiles] tile_expert, expert_first of the shared expert */
     int64_t carry[2]; /* fp32 [3, I, H] of an expert that spans windows, bf16 gradients */
-    int64_t counters; /* fused path: state and counters of a pass (plan/ring.h) */
+    int64_t counters; /* fused path: MOK_CUDA_STATE_WORDS of state, then the counters of a pass (plan/ring.h); zeroed before each pass */
+    int64_t counter_bytes;
     int64_t other_bytes;
     int32_t dw_tiles, shared_dw_tiles;
     int32_t shared_remade; /* the shared expert's g, u are made again: where nothing is kept, they are not either */
@@ -52,6 +52,7 @@ struct mok_cuda_schedule_layout {
 };
 
 enum {
+    MOK_CUDA_STATE_WORDS = 32,  /* of the fused path's state: a cache line of its own in front of the counters */
     MOK_CUDA_SORT_CHUNK = 2048, /* routes of a block, at least */
     MOK_CUDA_MAX_SORT_BLOCKS = 256
 };
@@ -106,56 +107,7 @@ struct mok_pass_group {
 struct mok_cuda_layout mok_cuda_plan_layout(const struct mok_pass_setup *setup);
 struct mok_cuda_schedule_layout mok_cuda_plan_schedule(const struct mok_pass_setup *setup);
 
-/* ---- calls (group_cuda.c) --------------------------------------------------------------------------------------------------- */
-
-/* Before a call enqueues anything: the group is alive, the stream will do, the rank's device is current, earlier calls come first. */
-mok_status mok_cuda_begin_call(struct mok_pass_group *group, mok_stream stream, int32_t *before_out);
-/* After it; `status` of what was enqueued. A call that failed half-way aborts the group, because its peers would wait. Returns status. */
-mok_status mok_cuda_end_call(struct mok_pass_group *group, mok_stream stream, int32_t before, mok_status status);
-
-mok_status mok_cuda_wait_stream(struct mok_pass_group *group, mok_stream stream, int64_t timeout_ms);
-
-/* ---- launches that several files need ------------------------------------------------------ */
-
-enum mok_cuda_barrier { MOK_CUDA_ENTRY, MOK_CUDA_EXIT }; /* SCHED is part of the schedule's kernels */
-enum mok_cuda_barrier_part { MOK_CUDA_ARRIVE = 1, MOK_CUDA_WAIT = 2 };
-
-mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier barrier, int parts, mok_stream stream);
-
-/* Trace: begin or end of a stage; nothing when trace is off. */
-mok_status mok_cuda_stage_begin(struct mok_pass_group *group, mok_stream stream);
-mok_status mok_cuda_stage_end(struct mok_pass_group *group, int32_t kind, int64_t index, mok_stream stream);
-
-/* CTAs of a persistent kernel, at most: two clusters of two where a rank has fewer SMs. */
-int32_t mok_cuda_max_ctas(const struct mok_pass_group *group);
-
-/* Blocks for element-wise work on `num` items, a thread each. */
-int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num);
-
-/* ---- ops ------------------------------------------------------------------------------------------------------------------------ */
-
-mok_status mok_cuda_choose(const mok_group_config *config, struct mok_pass_setup *setup);
-mok_status mok_cuda_create(const struct mok_pass_setup *setup, struct mok_peer *peer, struct mok_pass_group **group_out);
-mok_status mok_cuda_destroy(struct mok_pass_group *group);
-mok_status mok_cuda_schedule_create(struct mok_pass_group *group, struct mok_pass_schedule **schedule_out);
-void mok_cuda_schedule_destroy(struct mok_pass_schedule *schedule);
-mok_status mok_cuda_schedule_build(struct mok_pass_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
-mok_status mok_cuda_schedule_counts(struct mok_pass_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out);
-mok_status mok_cuda_schedule_dump(struct mok_pass_schedule *schedule, mok_stream stream, struct mok_schedule_head *head_out,
-                                  int32_t *expert_rows_out, int32_t *expert_first_out, int32_t *tile_expert_out, int32_t *active_out,
-                                  struct mok_route *routes_out);
-/* Frees schedules that were given back. */
-void mok_cuda_free_schedules(struct mok_pass_group *group);
-mok_status mok_cuda_forward(struct mok_pass_group *group, const struct mok_pass_forward *pass);
-mok_status mok_cuda_backward(struct mok_pass_group *group, const struct mok_pass_backward *pass);
-mok_status mok_cuda_state(struct mok_pass_group *group, mok_group_state *state_out);
-void mok_cuda_abort(struct mok_pass_group *group);
-mok_status mok_cuda_trace(struct mok_pass_group *group, int64_t max_events);
-mok_status mok_cuda_trace_take(struct mok_pass_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out, int64_t *dropped_out);
-
-/* ---- hooks for tests ------------------------------------------------------------------------------------------------------------ */
-
-/* Fills the ring, own slots, published rows, scratch and every saved object that is free with a byte. Only while nothing is queued. */
-mok_status mok_cuda_poison(struct mok_pass_group *group, int byte);
+/* Bytes of the ring, for each of its rows. */
+int64_t mok_cuda_ring_row_bytes(const struct mok_dims *dims, int has_backward);
 
 #endif

@@ -2,12 +2,12 @@
  * Trace of a rank on its GPU: events of the stream's launches, stamped by a kernel of one thread before and behind them, and events of
  * the persistent kernels' roles, which record for themselves (trace/lane.h). Nothing exists, and nothing is enqueued, unless asked for.
  */
+#include "cuda/rank_calls.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/rank_memory.h"
 #include "trace/lane.h"
 
 /* ---- stages of a stream ----------------------------------------------------------------------------------------------------- */

@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "cuda/device.h"
-#include "cuda/fused/fused_backward_args.h"
-#include "cuda/staged/staged.h"
+#include "cuda/fused/backward/fused_backward_args.h"
+#include "cuda/rank_calls.h"
 #include "cuda/tensor_map.h"
 #include "emulate.h"
 
@@ -95,12 +95,3 @@ mok_status mok_cuda_stage_end(struct mok_pass_group *group, int32_t kind, int64_
     return mok_cuda_stage_begin(group, stream);
 }
 
-int64_t mok_cuda_hidden_bytes(const struct mok_staged *pass) { return 2 * (int64_t)pass->group->setup.dims.hidden; }
-mok_status mok_cuda_probe(void) { return MOK_ERR_NO_DEVICE; }
-
-mok_status mok_cuda_device_facts(int32_t device, struct mok_cuda_device_facts *facts_out)
-{
-    (void)device;
-    (void)facts_out;
-    return MOK_ERR_NO_DEVICE;
-}

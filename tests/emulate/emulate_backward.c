@@ -141,7 +141,7 @@ static void check_rank(struct table *table, int32_t rank)
     const struct world_case *recipe = table->world.recipe;
     int32_t num_local = seat->group.setup.num_local;
     struct sums *sums = world_memory((num_local + 1) * (int64_t)sizeof *sums, 0);
-    struct mok_staged pass = table_pass(table, rank, 1);
+    struct mok_cuda_pass pass = table_pass(table, rank, 1);
     for (int32_t local = 0; local <= num_local; local++) {
         int is_shared = local == num_local;
         sums[local] = open_sums(recipe, is_shared ? &seat->backward.shared_grads : &seat->backward.grads, is_shared ? 0 : local,
@@ -166,7 +166,7 @@ void table_run_backward(struct table *table, enum trouble trouble)
         if (trouble == NO_TROUBLE) {
             check_rank(table, rank);
         } else {
-            struct mok_staged pass = table_pass(table, rank, 1);
+            struct mok_cuda_pass pass = table_pass(table, rank, 1);
             table_make_trouble(table, rank, trouble);
             table_expect_end(table, rank, trouble, mok_cuda_fused_backward(&pass));
         }

@@ -3,10 +3,10 @@
  */
 #include "emulate_hw.h"
 
-#include "cuda/fused/fused_backward_args.h" /* before the name of its shared memory becomes a macro */
+#include "cuda/fused/backward/fused_backward_args.h" /* before the name of its shared memory becomes a macro */
 
 #define shared_bytes (*emulate_shared())
-#include "cuda/fused/fused_backward_kernel.cu"
+#include "cuda/fused/backward/fused_backward_kernel.cu"
 #undef shared_bytes
 
 static void run_thread(const void *args) { fused_backward(*(const struct mok_fused_backward_args *)args); }

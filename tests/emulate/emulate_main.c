@@ -36,8 +36,8 @@ static const struct world_case cases[] = {
 
 static mok_status launch(struct table *table, int32_t rank)
 {
-    struct mok_staged pass = table_pass(table, rank, 0);
-    return mok_cuda_fused_forward(&pass, table->world.x[rank]);
+    struct mok_cuda_pass pass = table_pass(table, rank, 0);
+    return mok_cuda_fused_forward(&pass);
 }
 
 /* ---- checks --------------------------------------------------------------------------------------------------------------------- */

@@ -150,6 +150,7 @@ void table_open_seat(struct table *table, int32_t rank)
     seat->layer.routed = ffn_of(world->weights, group->setup.first_expert, recipe->inter, recipe->hidden);
     seat->layer.shared = ffn_of(world->shared_weights, 0, recipe->shared_inter, recipe->hidden);
     seat->layer.activation = world->activation;
+    seat->forward.x = world->x[rank];
     seat->kept_rows = recipe->has_saved ? group->layout.kept_rows : 0;
     if (recipe->has_saved) {
         open_backward(table, rank);
@@ -184,16 +185,17 @@ void table_close_seat(struct seat *seat)
     free(seat->group.other);
 }
 
-struct mok_staged table_pass(struct table *table, int32_t rank, int is_backward)
+struct mok_cuda_pass table_pass(struct table *table, int32_t rank, int is_backward)
 {
     struct seat *seat = &table->seats[rank];
-    return (struct mok_staged){
+    return (struct mok_cuda_pass){
         .group = &seat->group,
         .schedule = &seat->schedule,
         .saved = table->world.recipe->has_saved ? &seat->saved : NULL,
         .layer = &seat->layer,
         .ring = is_backward ? &seat->group.setup.ring_backward : &seat->group.setup.ring_forward,
         .kept_rows = seat->kept_rows,
+        .forward = is_backward ? NULL : &seat->forward,
         .backward = is_backward ? &seat->backward : NULL,
     };
 }

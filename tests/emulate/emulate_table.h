@@ -5,7 +5,7 @@
 #ifndef MOK_EMULATE_TABLE_H
 #define MOK_EMULATE_TABLE_H
 
-#include "cuda/staged/staged.h"
+#include "cuda/rank_pass.h"
 #include "emulate_world.h"
 
 enum { TABLE_UNTOUCHED = 0xffff };
@@ -19,6 +19,7 @@ struct seat {
     struct mok_pass_saved saved;
     struct mok_pass_schedule schedule;
     struct mok_pass_layer layer;
+    struct mok_pass_forward forward;
     struct mok_pass_backward backward; /* of a rank that keeps something */
     struct mok_cuda_record record;
     int64_t kept_rows;
@@ -38,7 +39,7 @@ void table_make_trouble(struct table *table, int32_t rank, enum trouble trouble)
 void table_close_seat(struct seat *seat);
 
 /* What the launches of a pass share. */
-struct mok_staged table_pass(struct table *table, int32_t rank, int is_backward);
+struct mok_cuda_pass table_pass(struct table *table, int32_t rank, int is_backward);
 
 /* Counts what differs, says the first. */
 void table_expect(struct table *table, const void *seen, const void *expected, int64_t bytes, const char *what, int32_t rank, int64_t row);

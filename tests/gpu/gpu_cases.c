@@ -15,7 +15,7 @@
 #include "case/case_bits.h"
 #include "case/case_list.h"
 #include "case/case_run.h"
-#include "cuda/rank_memory.h"
+#include "cuda/ops/ops_cuda.h"
 #include "gpu_check.h"
 
 static mok_status poison(mok_group *group, int byte) { return mok_cuda_poison(group->inner, byte); }

@@ -14,7 +14,7 @@
 
 #include "api/setup.h"
 #include "cuda/device.h"
-#include "cuda/staged/staged.h"
+#include "cuda/staged/staged_rows.h"
 
 /* A config of one rank; the setup as the API makes it. */
 static struct mok_pass_setup setup_of(int32_t num_ranks, int64_t max_tokens, int64_t keep_rows, int32_t minibatch, int32_t places)
@@ -40,7 +40,7 @@ static struct mok_pass_setup setup_of(int32_t num_ranks, int64_t max_tokens, int
 static void check_windows(struct mok_pass_setup setup)
 {
     struct mok_pass_group group = {.setup = setup, .layout = mok_cuda_plan_layout(&setup)};
-    struct mok_staged pass = {.group = &group, .ring = &group.setup.ring_backward, .kept_rows = group.layout.kept_rows};
+    struct mok_cuda_pass pass = {.group = &group, .ring = &group.setup.ring_backward, .kept_rows = group.layout.kept_rows};
     struct mok_window window = {0, 0, 0, 0};
     int64_t end = 0, ring_rows = mok_plan_ring_rows(pass.ring);
     int num_windows = 0;

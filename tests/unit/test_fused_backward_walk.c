@@ -1,5 +1,5 @@
 /*
- * cuda/fused/fused_backward_walk.h: units of a cluster against the tasks of plan/walk.h, over random backward passes. Every task stands in
+ * cuda/fused/backward/fused_backward_walk.h: units of a cluster against the tasks of plan/walk.h, over random backward passes. Every task stands in
  * exactly one place of one unit; all tasks of a unit run the same steps and share an operand where weight gradients do; and a pass that takes
  * units strictly in order, beside a communication worker that takes its steps in order, waits for nothing that is not announced by then.
  */
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/fused/fused_backward_walk.h"
+#include "cuda/fused/backward/fused_backward_walk.h"
 #include "test_plan_check.h"
 #include "test_plan_random.h"
 

@@ -1,14 +1,12 @@
 /*
- * The fused passes on the host side: their counters in the rank's memory, and the launches that take the place of the staged path's
- * launches between the ENTRY and the EXIT barrier.
+ * The fused path: what stands between the ENTRY and the EXIT barrier as one kernel, for each pass. Here its host side: what it chooses where
+ * the caller leaves it open, and its launches. The frame of both kernels: fused_shared.cuh; the kernels: fused/forward, fused/backward.
  */
 #ifndef MOK_CUDA_FUSED_H
 #define MOK_CUDA_FUSED_H
 
-#include "cuda/staged/staged.h"
-
-/* Bytes of counters and state that a group needs, zeroed before each pass. */
-int64_t mok_cuda_fused_counter_bytes(const struct mok_pass_setup *setup);
+#include "base/status.h"
+#include "cuda/rank_pass.h"
 
 /* path and path_backward of setup, from config and sizes. */
 void mok_cuda_fused_choose_path(const mok_group_config *config, struct mok_pass_setup *setup);
@@ -21,13 +19,13 @@ void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok
 int64_t mok_cuda_fused_backward_rows(const struct mok_pass_setup *setup);
 
 /* Load a kernel on the current device. Not while capturing. */
-MOK_MUST_USE mok_status mok_cuda_fused_prepare(void);
+MOK_MUST_USE mok_status mok_cuda_fused_prepare_forward(void);
 MOK_MUST_USE mok_status mok_cuda_fused_prepare_backward(void);
 
-/* Enqueues pull, shared expert, products and push of a forward pass; x: own tokens. */
-MOK_MUST_USE mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x);
+/* Enqueues pull, shared expert, products and push of a forward pass. */
+MOK_MUST_USE mok_status mok_cuda_fused_forward(const struct mok_cuda_pass *pass);
 
 /* Enqueues pull, products, weight gradients and push of a backward pass. */
-MOK_MUST_USE mok_status mok_cuda_fused_backward(const struct mok_staged *pass);
+MOK_MUST_USE mok_status mok_cuda_fused_backward(const struct mok_cuda_pass *pass);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * What the fused forward kernel takes, filled by fused/fused_forward.c. T, K, H, I, Is as in mok.h; rows are padded rows of this rank.
+ * What a fused kernel takes: all of it in a forward pass (filled by fused/forward/fused_forward.c), a part of it in a backward pass. T, K, H, I,
+ * Is as in mok.h; rows are padded rows of this rank.
  */
 #ifndef MOK_CUDA_FUSED_ARGS_H
 #define MOK_CUDA_FUSED_ARGS_H
@@ -27,9 +28,12 @@ struct mok_fused_gemm {
 /* All words zero before the kernel. */
 struct mok_fused_state {
     uint32_t next_unit;  /* number of the next unit that nobody has taken */
-    uint32_t next_share; /* likewise of the shares of communication steps (fused_move.cuh) */
+    uint32_t next_share; /* likewise of the shares of communication steps (fused/fused_move.cuh) */
     uint32_t progress;   /* grows whenever a task or a step of this rank ends */
 };
+
+/* Bytes of a CTA's shared memory that rows pass through (fused/fused_move.cuh). */
+enum { MOK_FUSED_RING_BYTES = 16 * 1024, MOK_FUSED_STAGE_BYTES = 4 * 48 * 1024 };
 
 /* How a mover cuts rows (fused/fused_move.cuh). */
 struct mok_fused_cut {
@@ -68,15 +72,4 @@ struct mok_fused_args {
     uint64_t wait_limit_ns;      /* of waits that depend on the own CTA's (cluster's) copies and products alone */
 };
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-struct mok_gemm_kernel mok_cuda_fused_kernel(void);
-/* Cuts rows of args->row_bytes; fills cut. */
-void mok_cuda_fused_cut_rows(struct mok_fused_args *args);
-/* sizeof(struct mok_fused_args) as nvcc sees it. */
-size_t mok_cuda_fused_args_bytes(void);
-#ifdef __cplusplus
-}
-#endif
 #endif

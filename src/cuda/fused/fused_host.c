@@ -7,8 +7,11 @@
 #include <math.h>
 
 #include "cuda/device.h"
-#include "cuda/fused/fused.h"
 #include "cuda/tensor_map.h"
+
+enum { LANES = 32 /* of a mover */ };
+
+_Static_assert(sizeof(struct mok_fused_state) <= 4 * MOK_CUDA_STATE_WORDS, "the state stands in front of the counters");
 
 mok_status mok_cuda_fused_fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols)
 {
@@ -26,7 +29,7 @@ void mok_cuda_fused_fill_activation(struct mok_gemm_activation *to, const mok_ac
     to->clamps = isfinite(from->limit);
 }
 
-void mok_cuda_fused_fill_walk(const struct mok_staged *pass, int32_t num_comm, struct mok_fused_args *args)
+void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args)
 {
     const struct mok_pass_group *group = pass->group;
     const struct mok_cuda_schedule_arrays *arrays = &pass->schedule->arrays;
@@ -47,6 +50,19 @@ void mok_cuda_fused_fill_walk(const struct mok_staged *pass, int32_t num_comm, s
     args->walk.row_group = MOK_FUSED_ROW_GROUP;
     for (int kind = 0; kind < MOK_NUM_COUNTERS; kind++) {
         args->counter_base[kind] = (int32_t)mok_plan_counter_base(&limits, kind);
+    }
+}
+
+void mok_cuda_fused_cut_rows(struct mok_fused_args *args)
+{
+    const int64_t most[2] = {2 * 1024, 4 * 1024}; /* bytes of a copy: small enough that several are under way */
+    const int64_t bytes[2] = {MOK_FUSED_RING_BYTES, MOK_FUSED_STAGE_BYTES};
+    for (int wide = 0; wide < 2; wide++) {
+        struct mok_fused_cut *cut = &args->cut[wide];
+        cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, most[wide]);
+        cut->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, cut->row_chunks), 128); /* whole lines */
+        cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, cut->chunk_bytes);
+        cut->lanes = (int32_t)mok_min64(LANES, bytes[wide] / cut->chunk_bytes);
     }
 }
 
@@ -71,7 +87,7 @@ mok_status mok_cuda_fused_load(const struct mok_gemm_kernel *kernel, const char 
     return mok_cuda_check(cudaFuncGetAttributes(&attributes, kernel->function), name);
 }
 
-mok_status mok_cuda_fused_launch(const struct mok_staged *pass, const struct mok_gemm_kernel *kernel, const char *name, int32_t num_ctas,
+mok_status mok_cuda_fused_launch(const struct mok_cuda_pass *pass, const struct mok_gemm_kernel *kernel, const char *name, int32_t num_ctas,
                                  void *args)
 {
     struct mok_pass_group *group = pass->group;
@@ -86,7 +102,7 @@ mok_status mok_cuda_fused_launch(const struct mok_staged *pass, const struct mok
                                  .attrs = &attribute,
                                  .numAttrs = 1};
     void *params[] = {args};
-    MOK_TRY(mok_cuda_check(cudaMemsetAsync(group->other + group->layout.counters, 0, (size_t)mok_cuda_fused_counter_bytes(&group->setup),
+    MOK_TRY(mok_cuda_check(cudaMemsetAsync(group->other + group->layout.counters, 0, (size_t)group->layout.counter_bytes,
                                            (cudaStream_t)pass->stream),
                            "clearing of counters"));
     return mok_cuda_check(cudaLaunchKernelExC(&config, kernel->function, params), name);

@@ -5,12 +5,11 @@
 #define MOK_CUDA_FUSED_HOST_H
 
 #include "cuda/fused/fused_args.h"
-#include "cuda/staged/staged.h"
+#include "cuda/rank_pass.h"
 
 enum {
     MOK_FUSED_PANEL_ROWS = 16, /* of an output box */
-    MOK_FUSED_ROW_GROUP = 16,  /* as in the staged products */
-    MOK_FUSED_STATE_WORDS = 32 /* struct mok_fused_state in a cache line of its own, in front of the counters */
+    MOK_FUSED_ROW_GROUP = 16   /* as in the staged products */
 };
 
 /* An output of num_rows x cols, written 16 rows x 64 columns at a time. */
@@ -19,7 +18,10 @@ mok_status mok_cuda_fused_fill_out(struct mok_gemm_out *out, void *base, int64_t
 void mok_cuda_fused_fill_activation(struct mok_gemm_activation *to, const mok_activation *from);
 
 /* The given fields of args->walk, and where each kind of counter begins. */
-void mok_cuda_fused_fill_walk(const struct mok_staged *pass, int32_t num_comm, struct mok_fused_args *args);
+void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args);
+
+/* Cuts rows of args->row_bytes; fills cut. */
+void mok_cuda_fused_cut_rows(struct mok_fused_args *args);
 
 /* CTAs of the grid, whole clusters; and how many of them, whole clusters too, move rows. Apart, one cluster at least multiplies. */
 int32_t mok_cuda_fused_share_ctas(const struct mok_pass_group *group, int32_t cluster, int32_t *num_comm_out);
@@ -28,7 +30,7 @@ int32_t mok_cuda_fused_share_ctas(const struct mok_pass_group *group, int32_t cl
 mok_status mok_cuda_fused_load(const struct mok_gemm_kernel *kernel, const char *name, size_t args_bytes, size_t host_bytes);
 
 /* Clears state and counters by a memset node, then launches. args: of the kernel, copied. */
-mok_status mok_cuda_fused_launch(const struct mok_staged *pass, const struct mok_gemm_kernel *kernel, const char *name, int32_t num_ctas,
+mok_status mok_cuda_fused_launch(const struct mok_cuda_pass *pass, const struct mok_gemm_kernel *kernel, const char *name, int32_t num_ctas,
                                  void *args);
 
 #endif

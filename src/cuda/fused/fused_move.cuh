@@ -1,19 +1,15 @@
 /*
  * The mover of a CTA: a warp that carries out shares of the steps of mok_walk_step and moves rows between this rank's buffers and the memory
- * of their sources.
- *
- *   pull   source's row [T, H] -> x of the padded row: in the saved object where it is kept, else in the ring; zeros in kept padding rows
- *          up to the expert's next multiple of 64 (they are contracted in backward)
- *   push   y of the padded row in the ring -> the source's slot, row tile after row tile behind y_done;
- *          none where down tiles push (walk.pushes_rows)
+ * of their sources. Here how rows move, in either pass; which rows those of a step are: fused/forward/fused_forward_move.cuh,
+ * fused/backward/fused_backward_move.cuh.
  *
  * Rows are cut into chunks, one chunk of one row is an item, and a lane has one place in shared memory through which its items go, one
  * after the other and independent of the other lanes:
  *   FREE      takes the worker's next item, load -> landed[lane] (bytes of the item)
  *   LOADING   landed -> store, commit -> STORING
  *   STORING   at the next look: wait_group.read (the place is read, not yet written elsewhere) -> FREE
- *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free, once the first loads of
- *             the next step are under way; behind the last step a fence at system scope
+ *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; behind the last step a
+ *             fence at system scope
  * A step has num_comm shares, and a mover takes the next share that nobody has taken, like a task: those of a step before those of the
  * next. So a mover that does not run, because something else holds its SM, owes nothing to those that do; the lowest share that is not done
  * is always under way, and all it waits for are shares and tasks below it. A share is made of turns of a few rows, in the order of the
@@ -318,29 +314,6 @@ MOK_DEVICE void mok_fused_carry_job(const struct mok_fused_args *args, mok_fused
     }
 }
 
-/* The same, with nothing before and all of it landed behind, unless the pipe is dead. */
-MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
-{
-    struct mok_fused_landing landing = {-1, 0, 0, 0};
-    mok_fused_carry_job(args, shared, pipe, worker, &landing);
-    mok_fused_land(args, shared, &landing);
-}
-
-/* Rows of a step. */
-MOK_DEVICE void mok_fused_fill_job(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step,
-                                   struct mok_fused_job *job)
-{
-    int is_pull = step->kind == MOK_STEP_PULL;
-    job->is_pull = is_pull;
-    job->first = step->minibatch * walk->mb_tiles * MOK_TILE_ROWS;
-    job->ring_first = step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS;
-    job->num_rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS;
-    job->ring = is_pull ? args->x_ring : args->y_ring;
-    job->kept = is_pull ? args->x_saved : NULL;
-    job->remote_off = is_pull ? args->x_off : args->slots_off;
-    job->zeroes_ring = 0;
-}
-
 /* Before a pull: the place is free. */
 MOK_DEVICE int mok_fused_wait_place(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step,
                                     struct mok_fused_lanes *lanes)
@@ -357,16 +330,6 @@ MOK_DEVICE int mok_fused_wait_place(const struct mok_fused_args *args, const str
         mok_hw_fence_async();
     }
     return alive;
-}
-
-/* Whether the next step may begin at once; a push looks at its tiles one by one. */
-MOK_DEVICE int mok_fused_is_place_free(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step)
-{
-    if (step->kind == MOK_STEP_PULL && mok_walk_pull_num_waits(walk, step->minibatch) > 0) {
-        struct mok_wait wait = mok_walk_pull_wait(walk, step->minibatch);
-        return __all_sync(0xffffffffu, (int)(mok_hw_load_acquire_gpu(args->counters + mok_fused_counter_word(args, &wait)) >= wait.target));
-    }
-    return step->kind == MOK_STEP_PULL;
 }
 
 /* A share of a communication step. step.kind MOK_STEP_NONE: there are no more. */
@@ -392,52 +355,6 @@ MOK_DEVICE struct mok_fused_share mok_fused_take_share(const struct mok_fused_ar
 MOK_DEVICE int mok_fused_is_wide(const struct mok_fused_args *args, const struct mok_fused_share *share)
 {
     return args->apart || (args->primes && share->is_first);
-}
-
-/* One warp. A share is announced when the first loads of the next are under way, or at once when that one would have to wait. */
-MOK_DEVICE void mok_fused_move(const struct mok_fused_args *args, mok_fused_shared *shared)
-{
-    const struct mok_walk *walk = &shared->walk.tiles;
-    struct mok_fused_share share = mok_fused_take_share(args, walk);
-    int is_wide = mok_fused_is_wide(args, &share);
-    struct mok_fused_pipe pipe = mok_fused_open_pipe(args, shared, is_wide);
-    struct mok_fused_landing landing = {-1, 0, 0, 0};
-    mok_hw_fence_async(); /* what peers wrote before the ENTRY barrier, for the copy engine */
-    while (pipe.alive) {
-        int changes = is_wide != mok_fused_is_wide(args, &share);
-        if (landing.counter >= 0 &&
-            (share.step.kind == MOK_STEP_NONE || changes || !mok_fused_is_place_free(args, walk, &share.step))) {
-            mok_fused_land(args, shared, &landing);
-        }
-        if (share.step.kind == MOK_STEP_NONE) {
-            break;
-        }
-        if (changes) {
-            is_wide = 0;
-            pipe = mok_fused_open_pipe(args, shared, 0);
-        }
-        pipe.alive = mok_fused_wait_place(args, walk, &share.step, &shared->lanes);
-        if (mok_fused_lane() == 0) {
-            mok_fused_fill_job(args, walk, &share.step, &shared->job);
-        }
-        __syncwarp();
-        uint64_t since = mok_fused_trace_now(&args->trace);
-        mok_fused_carry_job(args, shared, &pipe, share.worker, &landing);
-        struct mok_wait signal = mok_walk_step_signal(&share.step);
-        landing.counter = mok_fused_counter_word(args, &signal);
-        landing.kind = share.step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH;
-        landing.minibatch = share.step.minibatch;
-        landing.since = since;
-        share = mok_fused_take_share(args, walk);
-    }
-    if (!pipe.alive) { /* what is not whole is not announced */
-        landing.counter = -1;
-        mok_fused_land(args, shared, &landing);
-    }
-    if (mok_fused_lane() == 0) {
-        mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_MOVE);
-    }
-    mok_hw_fence_sys(); /* the EXIT barrier announces the pushed rows */
 }
 
 #endif

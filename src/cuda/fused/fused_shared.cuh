@@ -1,7 +1,7 @@
 /*
- * Shared memory of a CTA of the fused kernel, its barriers, and the queue that hands tiles on.
+ * Shared memory of a CTA of a fused kernel, its barriers, and the queue that hands tiles on.
  *
- * Roles of a CTA (384 threads): warpgroups 0 and 1 multiply; of warpgroup 2
+ * Roles of a CTA (384 threads), each in a file of fused/forward and of fused/backward: warpgroups 0 and 1 multiply; of warpgroup 2
  *   load    (warp 8)               loads operands of the tile in the queue, step by step
  *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA
  *   move    (warp 10)              communication CTAs only: pulls rows; pushes them, unless the down tiles do
@@ -48,11 +48,10 @@ enum {
      * counted at one time. Two turns were too few where tiles have fewer steps than there are stages. */
     MOK_FUSED_TURNS = 4,
     MOK_FUSED_SCOUT_AHEAD = 10, /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
-    MOK_FUSED_RING_BYTES = 16 * 1024,
     MOK_FUSED_ZERO_BYTES = 512
 };
 
-/* TILE of the fused kernel. DEFERRED: pieces of the finishing of a tile, see fused/fused_finish.cuh. */
+/* TILE of the fused kernel. DEFERRED: pieces of the finishing of a tile, see fused/forward/fused_forward_finish.cuh. */
 struct mok_tile_fused {
     enum {
         A_MAJOR = MOK_HW_K_MAJOR,
@@ -132,7 +131,7 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t tile_full;
     uint64_t tile_empty;
     uint64_t landed[2][32]; /* of the mover's lanes, for the small places and the wide ones */
-    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS]; /* these two in a backward pass: fused/fused_backward_finish.cuh */
+    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS]; /* these two in a backward pass: fused/backward/fused_backward_finish.cuh */
     uint64_t panel_empty[MOK_FUSED_MULTIPLY_WARPS];
     struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS];
     union {
@@ -151,6 +150,8 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
 };
 
 typedef struct mok_gemm_shared<struct mok_tile_fused> mok_fused_shared;
+typedef struct mok_worker<struct mok_tile_fused> mok_fused_worker;
+static_assert(sizeof(((mok_fused_shared *)NULL)->stage) == MOK_FUSED_STAGE_BYTES, "places of the mover");
 static_assert(sizeof(mok_fused_shared) <= 227 * 1024, "what a CTA of sm_90 may have");
 
 /* One thread for all that multiply: the tile before is through; what follows is waiting. */
@@ -160,19 +161,6 @@ MOK_DEVICE void mok_fused_trace_end_task(const struct mok_fused_trace *trace, st
         mok_fused_trace_add(trace, lanes, MOK_LANE_MULTIPLY, lanes->task_kind, lanes->task_idx, lanes->task_begin);
         lanes->task_begin = mok_hw_time_ns();
         lanes->task_kind = -1;
-    }
-}
-
-/* Likewise: waiting is over; `tile` begins, or there are no more. */
-MOK_DEVICE void mok_fused_trace_begin_task(const struct mok_fused_trace *trace, struct mok_fused_lanes *lanes,
-                                           const struct mok_fused_tile *tile)
-{
-    mok_fused_trace_add(trace, lanes, MOK_LANE_MULTIPLY, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, lanes->task_begin);
-    lanes->task_begin = mok_hw_time_ns();
-    lanes->task_kind = tile->valid ? mok_fused_task_kind(tile->gemm) : -1;
-    lanes->task_idx = tile->row_tile;
-    if (!tile->valid) {
-        mok_fused_trace_close(trace, lanes, MOK_LANE_MULTIPLY);
     }
 }
 
@@ -246,16 +234,5 @@ MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared) { mok_hw_mbarri
 
 /* The tile's rows go to their slots by the pusher, not into the ring. */
 MOK_DEVICE int mok_fused_pushes(const struct mok_fused_args *args, int32_t gemm) { return gemm == MOK_FUSED_DOWN && args->walk.pushes_rows; }
-
-/* Scout: writes the tile of CTA `cta`. */
-MOK_DEVICE void mok_fused_write_tile(mok_fused_shared *shared, uint32_t cta, const struct mok_fused_tile *tile)
-{
-    const int32_t *words = (const int32_t *)tile;
-    uint32_t to = mok_hw_cluster_address(&shared->tile, cta);
-#pragma unroll
-    for (int i = 0; i < MOK_FUSED_TILE_WORDS; i++) {
-        mok_hw_cluster_store(to + 4 * i, (uint32_t)words[i]);
-    }
-}
 
 #endif

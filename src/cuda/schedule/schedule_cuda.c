@@ -1,17 +1,19 @@
 /*
- * Schedules on the host side: their memory, the launches that build one, copies for tables and tests; and the barrier launch.
+ * Schedules on the host side: their memory, the launches that build one, copies for tables and tests.
  *
  *   COUNT -> SCATTER, SCHED arrives -> SCHED waits, ROUTES         all on the caller's stream, no number comes back to the host
  *
  * A schedule that is destroyed goes to a list of the group and its memory is used again: freeing device memory waits for the whole device, also for
  * ranks on it that wait for this one.
  */
+#include "cuda/schedule/schedule_cuda.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/rank_memory.h"
+#include "cuda/rank_calls.h"
 #include "pass/site.h"
 #include "trace/event.h"
 
@@ -20,39 +22,6 @@ enum {
     SCATTER_WARPS = 8,
     BLOCK_TABLES = 2 /* of SCATTER, beside those of its warps */
 };
-
-/* ---- barrier ---------------------------------------------------------------------------------------------------------------- */
-
-mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier barrier, int parts, mok_stream stream)
-{
-    const struct mok_region *region = &group->setup.region;
-    struct mok_cuda_control *control = group->control;
-    struct mok_cuda_barrier_args args = {
-        .watch = group->watch,
-        .arrives = (parts & MOK_CUDA_ARRIVE) != 0,
-        .waits = (parts & MOK_CUDA_WAIT) != 0,
-    };
-    switch (barrier) {
-    case MOK_CUDA_ENTRY:
-        args.words_off = region->entry;
-        args.epoch = &control->pass;
-        args.ok = &control->pass_ok;
-        args.ahead = 1;
-        args.site = MOK_SITE_ENTRY_BARRIER;
-        break;
-    case MOK_CUDA_EXIT: /* of the pass whose ENTRY completed */
-        args.words_off = region->exit;
-        args.epoch = &control->pass;
-        args.ok = &control->pass_ok;
-        args.needs = &control->pass_ok;
-        args.site = MOK_SITE_EXIT_BARRIER;
-        break;
-    }
-    int32_t threads = (int32_t)mok_min64(MOK_CUDA_ONE_BLOCK, mok_round_up(group->setup.dims.num_ranks, WARP));
-    MOK_TRY(mok_cuda_stage_begin(group, stream));
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_BARRIER, 1, threads, 0, &args, stream));
-    return mok_cuda_stage_end(group, MOK_EVENT_WAIT + args.site, 0, stream);
-}
 
 /* ---- memory ----------------------------------------------------------------------------------------------------------------- */
 

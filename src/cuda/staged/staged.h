@@ -1,66 +1,25 @@
 /*
- * The staged path: a pass as a fixed list of launches on the caller's stream (design.md section 2, protocol.md sections 1 to 5).
+ * The staged path: what stands between ENTRY and EXIT as a fixed list of launches on the caller's stream (design.md section 2, protocol.md
+ * sections 1 to 5). ops/whole_pass.c enqueues the rest.
  *
- *   forward   publish x -> ENTRY arrives | shared gate+up, down | ENTRY waits -> per window: pull x, gate+up, down, push y -> EXIT -> sum
- *   backward  publish dy, w -> ENTRY arrives | shared D, E, weight gradients | ENTRY waits
+ *   forward   ENTRY arrives | shared gate+up, down | ENTRY waits -> per window: pull x, gate+up, down, push y -> EXIT
+ *   backward  ENTRY arrives | shared D, E, weight gradients | ENTRY waits
  *             -> per window: pull dy and w (and x again, gate+up, where rows were not kept), D, E, push dx and dw, weight gradients
- *             -> EXIT arrives behind the last push, waits behind the last weight gradients -> sums
+ *             -> EXIT arrives behind the last push, waits behind the last weight gradients
  *
- * The host never knows how many rows there are: it enqueues the launches of every window that the worst case can have, and the kernels look at the
- * schedule's head and leave early. A window is a lap of the ring, cut where kept rows end, so that its rows stand together in every buffer.
+ * Windows: staged_rows.h.
  */
 #ifndef MOK_CUDA_STAGED_H
 #define MOK_CUDA_STAGED_H
 
-#include "base/status.h"
-#include "cuda/rank_memory.h"
+#include "cuda/rank_pass.h"
 
-/* Padded rows first .. first + rows - 1. */
-struct mok_window {
-    int64_t first;
-    int64_t rows;
-    int64_t lap;
-    int is_kept; /* x, g, u stand in the saved object */
-};
+/* The shared expert: needs no peer, so it may stand between the two parts of ENTRY. */
+MOK_MUST_USE mok_status mok_cuda_staged_shared_forward(const struct mok_cuda_pass *pass);
+MOK_MUST_USE mok_status mok_cuda_staged_shared_backward(const struct mok_cuda_pass *pass);
 
-/* What the launches of a pass share. */
-struct mok_staged {
-    struct mok_pass_group *group;
-    struct mok_pass_schedule *schedule;
-    struct mok_pass_saved *saved; /* NULL = inference */
-    const struct mok_pass_layer *layer;
-    const struct mok_ring *ring;
-    int64_t kept_rows; /* of this pass */
-    mok_stream stream;
-    const struct mok_pass_backward *backward; /* NULL in a forward pass */
-    int carry;                                /* backward: which scratch takes the next sums that go on */
-};
-
-/* The next window behind `window`; 0 when there is none. Start with all zeros. */
-int mok_cuda_next_window(const struct mok_staged *pass, struct mok_window *window);
-
-/* Address of the window's first row in a ring buffer, in a buffer of the saved object, and of its x in either. */
-char *mok_cuda_in_ring(const struct mok_staged *pass, const struct mok_window *window, int64_t offset, int64_t row_bytes);
-char *mok_cuda_in_saved(const struct mok_window *window, char *base, int64_t row_bytes);
-char *mok_cuda_window_x(const struct mok_staged *pass, const struct mok_window *window);
-int64_t mok_cuda_hidden_bytes(const struct mok_staged *pass);
-int64_t mok_cuda_inter_bytes(const struct mok_staged *pass);
-
-/* Rows of a window, and of the shared expert: one expert whose rows are the tokens. */
-struct mok_gemm_rows mok_cuda_routed_rows(const struct mok_staged *pass, const struct mok_window *window);
-struct mok_gemm_rows mok_cuda_token_rows(const struct mok_staged *pass);
-struct mok_gemm_launch mok_cuda_gemm_limits(const struct mok_staged *pass);
-
-/* Copies own rows, and own router weights when w is not NULL, where peers find them. */
-mok_status mok_cuda_publish(const struct mok_staged *pass, const void *rows, void *rows_to, const float *w);
-
-/* PULL or PUSH of a window between `local` and every source's region at remote_off. */
-struct mok_cuda_move_args mok_cuda_move_window(const struct mok_staged *pass, const struct mok_window *window, char *local, int64_t remote_off);
-mok_status mok_cuda_move(const struct mok_staged *pass, const struct mok_window *window, enum mok_cuda_kernel_id id, struct mok_cuda_move_args *args);
-
-/* kind: mok_task_kind, for the trace. */
-mok_status mok_cuda_gate_up(const struct mok_staged *pass, const struct mok_gate_up_args *args, int32_t kind, int64_t index);
-/* gate+up of the shared expert. h NULL: g and u alone; g NULL: h alone. */
-struct mok_gate_up_args mok_cuda_shared_gate_up(const struct mok_staged *pass, const void *x, void *h, void *g, void *u);
+/* The routed experts. Backward arrives at EXIT itself, if there is a window; exit_parts: what the caller is to enqueue of that barrier. */
+MOK_MUST_USE mok_status mok_cuda_staged_forward(const struct mok_cuda_pass *pass);
+MOK_MUST_USE mok_status mok_cuda_staged_backward(const struct mok_cuda_pass *pass, int *exit_parts_out);
 
 #endif

@@ -1,20 +1,21 @@
 /*
  * A backward pass of the staged path. See staged.h.
  */
-#include "cuda/fused/fused.h"
 #include "cuda/staged/staged.h"
 
 #include "base/status.h"
+#include "cuda/rank_calls.h"
+#include "cuda/staged/staged_rows.h"
 #include "trace/event.h"
 
-static int is_last(const struct mok_staged *pass, const struct mok_window *window)
+static int is_last(const struct mok_cuda_pass *pass, const struct mok_window *window)
 {
     return window->first + window->rows >= mok_plan_max_rows(&pass->group->setup.dims);
 }
 
-/* ---- backward: GEMMs -------------------------------------------------------------------------------------------------------- */
+/* ---- GEMMs ------------------------------------------------------------------------------------------------------------------ */
 
-static mok_status dgrad(const struct mok_staged *pass, const struct mok_dgrad_down_args *first, const struct mok_dgrad_gate_up_args *second,
+static mok_status dgrad(const struct mok_cuda_pass *pass, const struct mok_dgrad_down_args *first, const struct mok_dgrad_gate_up_args *second,
                         int32_t kind, int64_t index)
 {
     MOK_TRY(mok_cuda_stage_begin(pass->group, pass->stream));
@@ -35,7 +36,7 @@ struct wgrad {
     float *carry_out;
 };
 
-static mok_status wgrad(const struct mok_staged *pass, const struct wgrad *operands, int32_t kind, int64_t index)
+static mok_status wgrad(const struct mok_cuda_pass *pass, const struct wgrad *operands, int32_t kind, int64_t index)
 {
     int32_t hidden = pass->group->setup.dims.hidden, inter = operands->inter;
     int64_t matrix = (int64_t)hidden * inter;
@@ -73,10 +74,10 @@ static mok_status wgrad(const struct mok_staged *pass, const struct wgrad *opera
     return mok_cuda_stage_end(pass->group, MOK_EVENT_TASK + kind, index, pass->stream);
 }
 
-/* ---- backward: routed rows -------------------------------------------------------------------------------------------------- */
+/* ---- routed rows ------------------------------------------------------------------------------------------------------------ */
 
 /* Rows that were not kept: x from its source again, then g and u. */
-static mok_status make_again(const struct mok_staged *pass, const struct mok_window *window, char *x, char *g, char *u)
+static mok_status make_again(const struct mok_cuda_pass *pass, const struct mok_window *window, char *x, char *g, char *u)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     struct mok_cuda_move_args pull = mok_cuda_move_window(pass, window, x, pass->saved->x_off);
@@ -97,7 +98,7 @@ static mok_status make_again(const struct mok_staged *pass, const struct mok_win
     return mok_cuda_gate_up(pass, &args, MOK_TASK_RECOMPUTE, window->lap);
 }
 
-static mok_status dgrad_window(const struct mok_staged *pass, const struct mok_window *window, const struct wgrad *operands, const char *g, const char *u)
+static mok_status dgrad_window(const struct mok_cuda_pass *pass, const struct mok_window *window, const struct wgrad *operands, const char *g, const char *u)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     const struct mok_cuda_layout *layout = &pass->group->layout;
@@ -137,7 +138,8 @@ static mok_status dgrad_window(const struct mok_staged *pass, const struct mok_w
     return mok_cuda_move(pass, window, MOK_CUDA_PUSH, &push);
 }
 
-static mok_status backward_window(struct mok_staged *pass, const struct mok_window *window)
+/* carry: which scratch takes the sums that go on in the next window. */
+static mok_status backward_window(const struct mok_cuda_pass *pass, const struct mok_window *window, int carry)
 {
     struct mok_pass_group *group = pass->group;
     const struct mok_cuda_layout *layout = &group->layout;
@@ -159,9 +161,8 @@ static mok_status backward_window(struct mok_staged *pass, const struct mok_wind
         .wh = mok_cuda_in_ring(pass, window, layout->h, mok_cuda_inter_bytes(pass)),
     };
     if (layout->spans_windows) {
-        operands.carry_in = (const float *)(group->other + layout->carry[1 - pass->carry]);
-        operands.carry_out = (float *)(group->other + layout->carry[pass->carry]);
-        pass->carry = 1 - pass->carry;
+        operands.carry_in = (const float *)(group->other + layout->carry[1 - carry]);
+        operands.carry_out = (float *)(group->other + layout->carry[carry]);
     }
     MOK_TRY(mok_cuda_move(pass, window, MOK_CUDA_PULL, &pull));
     if (!window->is_kept) {
@@ -174,9 +175,9 @@ static mok_status backward_window(struct mok_staged *pass, const struct mok_wind
     return wgrad(pass, &operands, MOK_TASK_WGRAD, window->lap);
 }
 
-/* ---- backward: shared expert ------------------------------------------------------------------------------------------------ */
+/* ---- shared expert ---------------------------------------------------------------------------------------------------------- */
 
-static mok_status backward_shared(const struct mok_staged *pass)
+mok_status mok_cuda_staged_shared_backward(const struct mok_cuda_pass *pass)
 {
     struct mok_pass_group *group = pass->group;
     const struct mok_dims *dims = &group->setup.dims;
@@ -231,72 +232,14 @@ static mok_status backward_shared(const struct mok_staged *pass)
     return wgrad(pass, &operands, MOK_TASK_SHARED_WGRAD, 0);
 }
 
-/* ---- backward --------------------------------------------------------------------------------------------------------------- */
+/* ---- all windows ---------------------------------------------------------------------------------------------------------------- */
 
-static mok_status sum_dx(const struct mok_staged *pass)
+mok_status mok_cuda_staged_backward(const struct mok_cuda_pass *pass, int *exit_parts_out)
 {
-    struct mok_pass_group *group = pass->group;
-    const struct mok_dims *dims = &group->setup.dims;
-    const struct mok_pass_backward *backward = pass->backward;
-    char *own = group->peer->base[dims->rank];
-    int has_shared = dims->shared_inter > 0;
-    struct mok_cuda_sum_dx_args args = {
-        .watch = group->watch,
-        .ids = pass->schedule->arrays.ids,
-        .slots = own + group->setup.region.slots,
-        .slot_dw = (const float *)(own + group->setup.region.slot_dw),
-        .shared = has_shared ? group->other + group->layout.shared_y : NULL,
-        .shared_partial = has_shared && backward->dshared_w != NULL ? (const float *)(group->other + group->layout.shared_dw) : NULL,
-        .dx = backward->dx,
-        .dw = backward->dw,
-        .dshared_w = backward->dshared_w,
-        .num_tokens = (int32_t)pass->schedule->num_tokens,
-        .top_k = dims->top_k,
-        .hidden = dims->hidden,
-        .num_partials = group->layout.shared_dw_tiles,
-    };
-    MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_SUM_DX, mok_cuda_blocks_for(group, pass->schedule->num_tokens * dims->hidden / 8), 0, 0, &args, pass->stream));
-    return mok_cuda_stage_end(group, MOK_EVENT_SUM, 0, pass->stream);
-}
-
-static mok_status enqueue_backward(struct mok_staged *pass)
-{
-    struct mok_pass_group *group = pass->group;
-    char *own = group->peer->base[group->setup.dims.rank];
     struct mok_window window = {0, 0, 0, 0};
-    MOK_TRY(mok_cuda_publish(pass, pass->backward->dy, own + group->setup.region.rows, pass->backward->w));
-    if (group->setup.path_backward == MOK_PATH_FUSED) {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
-        MOK_TRY(mok_cuda_fused_backward(pass));
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
-        return sum_dx(pass);
+    for (int carry = 0; mok_cuda_next_window(pass, &window); carry = 1 - carry) {
+        MOK_TRY(backward_window(pass, &window, carry));
     }
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
-    MOK_TRY(backward_shared(pass));
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));
-    while (mok_cuda_next_window(pass, &window)) {
-        MOK_TRY(backward_window(pass, &window));
-    }
-    int parts = window.rows == 0 ? MOK_CUDA_ARRIVE | MOK_CUDA_WAIT : MOK_CUDA_WAIT; /* without experts nobody has arrived yet */
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, parts, pass->stream));
-    return sum_dx(pass);
-}
-
-mok_status mok_cuda_backward(struct mok_pass_group *group, const struct mok_pass_backward *backward)
-{
-    int32_t before = 0;
-    struct mok_staged pass = {
-        .group = group,
-        .schedule = backward->schedule,
-        .saved = backward->saved,
-        .layer = backward->layer,
-        .ring = &group->setup.ring_backward,
-        .kept_rows = group->layout.kept_rows,
-        .stream = backward->stream,
-        .backward = backward,
-    };
-    MOK_TRY(mok_cuda_begin_call(group, backward->stream, &before));
-    backward->saved->is_full = 0;
-    return mok_cuda_end_call(group, backward->stream, before, enqueue_backward(&pass));
+    *exit_parts_out = window.rows == 0 ? MOK_CUDA_ARRIVE | MOK_CUDA_WAIT : MOK_CUDA_WAIT; /* without experts nobody has arrived yet */
+    return MOK_OK;
 }

@@ -1,20 +1,21 @@
 /*
  * A forward pass of the staged path. See staged.h.
  */
-#include "cuda/fused/fused.h"
 #include "cuda/staged/staged.h"
 
 #include "base/status.h"
+#include "cuda/rank_calls.h"
+#include "cuda/staged/staged_rows.h"
 #include "trace/event.h"
 
-static mok_status down(const struct mok_staged *pass, const struct mok_down_args *args, int32_t kind, int64_t index)
+static mok_status down(const struct mok_cuda_pass *pass, const struct mok_down_args *args, int32_t kind, int64_t index)
 {
     MOK_TRY(mok_cuda_stage_begin(pass->group, pass->stream));
     MOK_TRY(mok_cuda_down_launch(args, pass->stream));
     return mok_cuda_stage_end(pass->group, MOK_EVENT_TASK + kind, index, pass->stream);
 }
 
-static mok_status forward_window(const struct mok_staged *pass, const struct mok_window *window)
+static mok_status forward_window(const struct mok_cuda_pass *pass, const struct mok_window *window)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     const struct mok_cuda_layout *layout = &pass->group->layout;
@@ -53,7 +54,7 @@ static mok_status forward_window(const struct mok_staged *pass, const struct mok
     return mok_cuda_move(pass, window, MOK_CUDA_PUSH, &push);
 }
 
-static mok_status forward_shared(const struct mok_staged *pass, const void *x)
+mok_status mok_cuda_staged_shared_forward(const struct mok_cuda_pass *pass)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     const struct mok_cuda_layout *layout = &pass->group->layout;
@@ -61,7 +62,7 @@ static mok_status forward_shared(const struct mok_staged *pass, const void *x)
         return MOK_OK;
     }
     char *g = pass->saved == NULL ? NULL : pass->saved->shared_g, *u = pass->saved == NULL ? NULL : pass->saved->shared_u;
-    struct mok_gate_up_args first = mok_cuda_shared_gate_up(pass, x, pass->group->other + layout->shared_h, g, u);
+    struct mok_gate_up_args first = mok_cuda_shared_gate_up(pass, pass->forward->x, pass->group->other + layout->shared_h, g, u);
     struct mok_down_args second = {
         .rows = first.rows,
         .launch = first.launch,
@@ -75,63 +76,11 @@ static mok_status forward_shared(const struct mok_staged *pass, const void *x)
     return down(pass, &second, MOK_TASK_SHARED_DOWN, 0);
 }
 
-static mok_status sum_y(const struct mok_staged *pass, const struct mok_pass_forward *forward)
+mok_status mok_cuda_staged_forward(const struct mok_cuda_pass *pass)
 {
-    struct mok_pass_group *group = pass->group;
-    const struct mok_dims *dims = &group->setup.dims;
-    struct mok_cuda_sum_y_args args = {
-        .watch = group->watch,
-        .ids = pass->schedule->arrays.ids,
-        .w = forward->w,
-        .slots = group->peer->base[dims->rank] + group->setup.region.slots,
-        .shared = dims->shared_inter > 0 ? group->other + group->layout.shared_y : NULL,
-        .shared_w = forward->shared_w,
-        .y = forward->y,
-        .num_tokens = (int32_t)pass->schedule->num_tokens,
-        .top_k = dims->top_k,
-        .hidden = dims->hidden,
-    };
-    MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_SUM_Y, mok_cuda_blocks_for(group, pass->schedule->num_tokens * dims->hidden / 8), 0, 0, &args, pass->stream));
-    return mok_cuda_stage_end(group, MOK_EVENT_SUM, 0, pass->stream);
-}
-
-static mok_status enqueue_forward(struct mok_staged *pass, const struct mok_pass_forward *forward)
-{
-    struct mok_pass_group *group = pass->group;
-    char *own = group->peer->base[group->setup.dims.rank];
     struct mok_window window = {0, 0, 0, 0};
-    MOK_TRY(mok_cuda_publish(pass, forward->x, pass->saved == NULL ? own + group->setup.region.rows : pass->saved->own_x, NULL));
-    if (group->setup.path == MOK_PATH_FUSED) {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
-        MOK_TRY(mok_cuda_fused_forward(pass, forward->x));
-    } else {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
-        MOK_TRY(forward_shared(pass, forward->x));
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));
-        while (mok_cuda_next_window(pass, &window)) {
-            MOK_TRY(forward_window(pass, &window));
-        }
+    while (mok_cuda_next_window(pass, &window)) {
+        MOK_TRY(forward_window(pass, &window));
     }
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
-    return sum_y(pass, forward);
-}
-
-mok_status mok_cuda_forward(struct mok_pass_group *group, const struct mok_pass_forward *forward)
-{
-    int32_t before = 0;
-    struct mok_staged pass = {
-        .group = group,
-        .schedule = forward->schedule,
-        .saved = forward->saved,
-        .layer = forward->layer,
-        .ring = &group->setup.ring_forward,
-        .kept_rows = forward->saved == NULL ? 0 : group->layout.kept_rows,
-        .stream = forward->stream,
-    };
-    MOK_TRY(mok_cuda_begin_call(group, forward->stream, &before));
-    if (forward->saved != NULL) {
-        forward->saved->is_full = 1;
-    }
-    return mok_cuda_end_call(group, forward->stream, before, enqueue_forward(&pass, forward));
+    return MOK_OK;
 }

@@ -1,15 +1,17 @@
 /*
- * What the two passes of the staged path share: windows of rows, where their buffers stand, launches that move rows, gate+up. See staged.h.
+ * What the two passes of the staged path share: windows of rows, where their buffers stand, launches that move rows, gate+up. See staged_rows.h.
  */
-#include "cuda/staged/staged.h"
+#include "cuda/staged/staged_rows.h"
 
+#include "base/status.h"
+#include "cuda/rank_calls.h"
 #include "plan/tile.h"
 #include "trace/event.h"
 
 /* ---- windows ---------------------------------------------------------------------------------------------------------------- */
 
 /* The next window behind `window`; 0 when there is none. Start with all zeros. */
-int mok_cuda_next_window(const struct mok_staged *pass, struct mok_window *window)
+int mok_cuda_next_window(const struct mok_cuda_pass *pass, struct mok_window *window)
 {
     int64_t most = mok_plan_max_rows(&pass->group->setup.dims), ring_rows = mok_plan_ring_rows(pass->ring);
     int64_t first = window->first + window->rows;
@@ -25,22 +27,19 @@ int mok_cuda_next_window(const struct mok_staged *pass, struct mok_window *windo
 }
 
 /* Address of the window's first row in a ring buffer, and in a buffer of the saved object. */
-char *mok_cuda_in_ring(const struct mok_staged *pass, const struct mok_window *window, int64_t offset, int64_t row_bytes)
+char *mok_cuda_in_ring(const struct mok_cuda_pass *pass, const struct mok_window *window, int64_t offset, int64_t row_bytes)
 {
     return pass->group->ring + offset + mok_plan_ring_row(pass->ring, window->first) * row_bytes;
 }
 
 char *mok_cuda_in_saved(const struct mok_window *window, char *base, int64_t row_bytes) { return base + window->first * row_bytes; }
 
-int64_t mok_cuda_hidden_bytes(const struct mok_staged *pass) { return 2 * (int64_t)pass->group->setup.dims.hidden; }
-int64_t mok_cuda_inter_bytes(const struct mok_staged *pass) { return 2 * (int64_t)pass->group->setup.dims.inter; }
-
-char *mok_cuda_window_x(const struct mok_staged *pass, const struct mok_window *window)
+char *mok_cuda_window_x(const struct mok_cuda_pass *pass, const struct mok_window *window)
 {
     return window->is_kept ? mok_cuda_in_saved(window, pass->saved->x, mok_cuda_hidden_bytes(pass)) : mok_cuda_in_ring(pass, window, pass->group->layout.x, mok_cuda_hidden_bytes(pass));
 }
 
-struct mok_gemm_rows mok_cuda_routed_rows(const struct mok_staged *pass, const struct mok_window *window)
+struct mok_gemm_rows mok_cuda_routed_rows(const struct mok_cuda_pass *pass, const struct mok_window *window)
 {
     const struct mok_cuda_schedule_arrays *arrays = &pass->schedule->arrays;
     return (struct mok_gemm_rows){
@@ -55,7 +54,7 @@ struct mok_gemm_rows mok_cuda_routed_rows(const struct mok_staged *pass, const s
 }
 
 /* The shared expert: one expert whose rows are the tokens. */
-struct mok_gemm_rows mok_cuda_token_rows(const struct mok_staged *pass)
+struct mok_gemm_rows mok_cuda_token_rows(const struct mok_cuda_pass *pass)
 {
     const int32_t *zeros = (const int32_t *)(pass->group->other + pass->group->layout.zeros);
     return (struct mok_gemm_rows){
@@ -68,7 +67,7 @@ struct mok_gemm_rows mok_cuda_token_rows(const struct mok_staged *pass)
     };
 }
 
-struct mok_gemm_launch mok_cuda_gemm_limits(const struct mok_staged *pass)
+struct mok_gemm_launch mok_cuda_gemm_limits(const struct mok_cuda_pass *pass)
 {
     int64_t limit_ms = pass->group->setup.local_timeout_ns / 1000000;
     return (struct mok_gemm_launch){
@@ -79,28 +78,7 @@ struct mok_gemm_launch mok_cuda_gemm_limits(const struct mok_staged *pass)
 
 /* ---- moving rows ------------------------------------------------------------------------------------------------------------ */
 
-mok_status mok_cuda_publish(const struct mok_staged *pass, const void *rows, void *rows_to, const float *w)
-{
-    struct mok_pass_group *group = pass->group;
-    const struct mok_dims *dims = &group->setup.dims;
-    int64_t tokens = pass->schedule->num_tokens;
-    struct mok_cuda_publish_args args = {
-        .rows_from = rows,
-        .rows_to = rows_to,
-        .rows_bytes = rows == rows_to ? 0 : tokens * mok_cuda_hidden_bytes(pass),
-        .words_from = w,
-        .words_to = (float *)(group->peer->base[dims->rank] + group->setup.region.w),
-        .num_words = w == NULL ? 0 : tokens * dims->top_k,
-    };
-    if (args.rows_bytes == 0 && args.num_words == 0) {
-        return MOK_OK;
-    }
-    MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_PUBLISH, mok_cuda_blocks_for(group, args.rows_bytes / 16 + args.num_words), 0, 0, &args, pass->stream));
-    return mok_cuda_stage_end(group, MOK_EVENT_PUBLISH, 0, pass->stream);
-}
-
-struct mok_cuda_move_args mok_cuda_move_window(const struct mok_staged *pass, const struct mok_window *window, char *local, int64_t remote_off)
+struct mok_cuda_move_args mok_cuda_move_window(const struct mok_cuda_pass *pass, const struct mok_window *window, char *local, int64_t remote_off)
 {
     struct mok_pass_group *group = pass->group;
     const struct mok_cuda_schedule_arrays *arrays = &pass->schedule->arrays;
@@ -121,7 +99,7 @@ struct mok_cuda_move_args mok_cuda_move_window(const struct mok_staged *pass, co
     };
 }
 
-mok_status mok_cuda_move(const struct mok_staged *pass, const struct mok_window *window, enum mok_cuda_kernel_id id, struct mok_cuda_move_args *args)
+mok_status mok_cuda_move(const struct mok_cuda_pass *pass, const struct mok_window *window, enum mok_cuda_kernel_id id, struct mok_cuda_move_args *args)
 {
     size_t shared_bytes = mok_cuda_cut_rows(args);
     MOK_TRY(mok_cuda_stage_begin(pass->group, pass->stream));
@@ -131,7 +109,7 @@ mok_status mok_cuda_move(const struct mok_staged *pass, const struct mok_window 
 
 /* ---- gate+up, in both passes ---------------------------------------------------------------------------------------------- */
 
-mok_status mok_cuda_gate_up(const struct mok_staged *pass, const struct mok_gate_up_args *args, int32_t kind, int64_t index)
+mok_status mok_cuda_gate_up(const struct mok_cuda_pass *pass, const struct mok_gate_up_args *args, int32_t kind, int64_t index)
 {
     MOK_TRY(mok_cuda_stage_begin(pass->group, pass->stream));
     MOK_TRY(mok_cuda_gate_up_launch(args, pass->stream));
@@ -139,7 +117,7 @@ mok_status mok_cuda_gate_up(const struct mok_staged *pass, const struct mok_gate
 }
 
 /* gate+up of the shared expert. h NULL: g and u alone. */
-struct mok_gate_up_args mok_cuda_shared_gate_up(const struct mok_staged *pass, const void *x, void *h, void *g, void *u)
+struct mok_gate_up_args mok_cuda_shared_gate_up(const struct mok_cuda_pass *pass, const void *x, void *h, void *g, void *u)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     return (struct mok_gate_up_args){

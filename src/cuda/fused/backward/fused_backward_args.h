@@ -1,5 +1,5 @@
 /*
- * What the fused backward kernel takes, filled by fused/fused_backward.c.
+ * What the fused backward kernel takes, filled by fused/backward/fused_backward.c.
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_ARGS_H
 #define MOK_CUDA_FUSED_BACKWARD_ARGS_H

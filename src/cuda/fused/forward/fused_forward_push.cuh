@@ -9,8 +9,8 @@
  *
  * A multiplying warp may be a tile ahead of another, so the panels that are left of a tile are counted warp by warp, in lanes 0 .. 7.
  */
-#ifndef MOK_CUDA_FUSED_PUSH_CUH
-#define MOK_CUDA_FUSED_PUSH_CUH
+#ifndef MOK_CUDA_FUSED_FORWARD_PUSH_CUH
+#define MOK_CUDA_FUSED_FORWARD_PUSH_CUH
 
 #include "cuda/fused/fused_shared.cuh"
 #include "cuda/gemm/gemm_store.cuh"

@@ -5,8 +5,8 @@
 #ifndef MOK_CUDA_FUSED_BACKWARD_LOAD_CUH
 #define MOK_CUDA_FUSED_BACKWARD_LOAD_CUH
 
-#include "cuda/fused/fused_backward_args.h"
-#include "cuda/fused/fused_backward_walk.h"
+#include "cuda/fused/backward/fused_backward_args.h"
+#include "cuda/fused/backward/fused_backward_walk.h"
 #include "cuda/fused/fused_load_steps.cuh"
 #include "cuda/gemm/gemm_dgrad_down.cuh"
 #include "cuda/gemm/gemm_wgrad.cuh"

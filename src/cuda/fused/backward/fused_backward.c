@@ -3,12 +3,13 @@
  */
 #include "cuda/device.h"
 #include "cuda/fused/fused.h"
-#include "cuda/fused/fused_backward_args.h"
+#include "cuda/fused/backward/fused_backward_args.h"
 #include "cuda/fused/fused_host.h"
+#include "cuda/rank_calls.h"
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
-/* 1 for measurements: weight gradients between D and E (fused/fused_backward_walk.h). Slower: kinds of tiles in turns do not fit the
+/* 1 for measurements: weight gradients between D and E (fused/backward/fused_backward_walk.h). Slower: kinds of tiles in turns do not fit the
  * instruction cache together. */
 #ifndef MOK_FUSED_SPREADS
 #define MOK_FUSED_SPREADS 0
@@ -120,7 +121,7 @@ static mok_status fill_wgrads(const struct mok_dims *dims, const struct side *si
     return fill_wgrad(side, gate_up, MOK_MATRIX_GATE, dgu, side->x, mode, &to->gate_up);
 }
 
-static mok_status fill_side(const struct mok_staged *pass, const struct side *side, int which, struct mok_fused_backward_args *args)
+static mok_status fill_side(const struct mok_cuda_pass *pass, const struct side *side, int which, struct mok_fused_backward_args *args)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     struct mok_fused_gemm *again = &args->pass.gemm[which == MOK_FUSED_SHARED ? MOK_FUSED_SHARED_GATE_UP : MOK_FUSED_GATE_UP];
@@ -134,7 +135,7 @@ static mok_status fill_side(const struct mok_staged *pass, const struct side *si
     return fill_wgrads(dims, side, pass->backward->grad_mode, &args->wgrad[which]);
 }
 
-static mok_status fill_kept(const struct mok_staged *pass, struct mok_fused_backward_args *args)
+static mok_status fill_kept(const struct mok_cuda_pass *pass, struct mok_fused_backward_args *args)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;
     args->kept_rows = (int32_t)pass->kept_rows;
@@ -146,7 +147,7 @@ static mok_status fill_kept(const struct mok_staged *pass, struct mok_fused_back
     return mok_cuda_map_rows(&args->u_kept, pass->saved->u, pass->kept_rows, dims->inter, MOK_TILE_ROWS);
 }
 
-static mok_status fill_routed(const struct mok_staged *pass, struct mok_fused_backward_args *args)
+static mok_status fill_routed(const struct mok_cuda_pass *pass, struct mok_fused_backward_args *args)
 {
     const struct mok_pass_group *group = pass->group;
     const struct mok_cuda_layout *layout = &group->layout;
@@ -183,7 +184,7 @@ static mok_status fill_routed(const struct mok_staged *pass, struct mok_fused_ba
     return fill_side(pass, &side, MOK_FUSED_ROUTED, args);
 }
 
-static mok_status fill_shared(const struct mok_staged *pass, struct mok_fused_backward_args *args)
+static mok_status fill_shared(const struct mok_cuda_pass *pass, struct mok_fused_backward_args *args)
 {
     const struct mok_pass_group *group = pass->group;
     const struct mok_cuda_layout *layout = &group->layout;
@@ -216,7 +217,7 @@ static mok_status fill_shared(const struct mok_staged *pass, struct mok_fused_ba
 
 /* ---- launch ----------------------------------------------------------------------------------------------------------------- */
 
-mok_status mok_cuda_fused_backward(const struct mok_staged *pass)
+mok_status mok_cuda_fused_backward(const struct mok_cuda_pass *pass)
 {
     struct mok_pass_group *group = pass->group;
     const struct mok_region *region = &group->setup.region;
@@ -229,7 +230,7 @@ mok_status mok_cuda_fused_backward(const struct mok_staged *pass)
                 .watch = group->watch,
                 .ok = &group->control->pass_ok,
                 .state = (struct mok_fused_state *)counters,
-                .counters = (uint32_t *)counters + MOK_FUSED_STATE_WORDS,
+                .counters = (uint32_t *)counters + MOK_CUDA_STATE_WORDS,
                 .x_off = pass->saved->x_off,
                 .slots_off = region->slots,
                 .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),

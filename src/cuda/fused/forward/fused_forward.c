@@ -5,7 +5,9 @@
 #include "cuda/fused/fused.h"
 
 #include "cuda/device.h"
+#include "cuda/fused/forward/fused_forward_args.h"
 #include "cuda/fused/fused_host.h"
+#include "cuda/rank_calls.h"
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
@@ -21,20 +23,12 @@ enum {
     HALF_TILE = 128 /* columns of B that one box holds */
 };
 
-/* ---- sizes ------------------------------------------------------------------------------------------------------------------ */
+/* ---- loading ---------------------------------------------------------------------------------------------------------------- */
 
-int64_t mok_cuda_fused_counter_bytes(const struct mok_pass_setup *setup)
+mok_status mok_cuda_fused_prepare_forward(void)
 {
-    struct mok_limits forward = mok_plan_limits(&setup->dims, &setup->ring_forward);
-    struct mok_limits backward = mok_plan_limits(&setup->dims, &setup->ring_backward);
-    int64_t words = mok_max64(mok_plan_counter_base(&forward, MOK_NUM_COUNTERS), mok_plan_counter_base(&backward, MOK_NUM_COUNTERS));
-    return setup->path == MOK_PATH_FUSED ? (MOK_FUSED_STATE_WORDS + words) * 4 : 0;
-}
-
-mok_status mok_cuda_fused_prepare(void)
-{
-    const struct mok_gemm_kernel kernel = mok_cuda_fused_kernel();
-    return mok_cuda_fused_load(&kernel, "fused_forward", mok_cuda_fused_args_bytes(), sizeof(struct mok_fused_args));
+    const struct mok_gemm_kernel kernel = mok_cuda_fused_forward_kernel();
+    return mok_cuda_fused_load(&kernel, "fused_forward", mok_cuda_fused_forward_args_bytes(), sizeof(struct mok_fused_args));
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------------------------------- */
@@ -74,7 +68,7 @@ static mok_status fill_pair(const struct mok_dims *dims, const struct pair *pair
     return mok_cuda_fused_fill_out(&down->out[0], pair->y, pair->rows, dims->hidden);
 }
 
-static mok_status fill_routed(const struct mok_staged *pass, struct mok_fused_args *args)
+static mok_status fill_routed(const struct mok_cuda_pass *pass, struct mok_fused_args *args)
 {
     const struct mok_pass_group *group = pass->group;
     const struct mok_cuda_layout *layout = &group->layout;
@@ -102,7 +96,7 @@ static mok_status fill_routed(const struct mok_staged *pass, struct mok_fused_ar
     return fill_pair(&group->setup.dims, &pair, &args->gemm[MOK_FUSED_GATE_UP], &args->gemm[MOK_FUSED_DOWN]);
 }
 
-static mok_status fill_shared(const struct mok_staged *pass, const void *x, struct mok_fused_args *args)
+static mok_status fill_shared(const struct mok_cuda_pass *pass, struct mok_fused_args *args)
 {
     const struct mok_pass_group *group = pass->group;
     int64_t tokens = pass->schedule->num_tokens;
@@ -114,7 +108,7 @@ static mok_status fill_shared(const struct mok_staged *pass, const void *x, stru
         .num = 1,
         .inter = group->setup.dims.shared_inter,
         .rows = tokens,
-        .x = x,
+        .x = pass->forward->x,
         .h = group->other + group->layout.shared_h,
         .y = group->other + group->layout.shared_y,
         .g = pass->saved == NULL ? NULL : pass->saved->shared_g,
@@ -127,17 +121,17 @@ static mok_status fill_shared(const struct mok_staged *pass, const void *x, stru
 
 /* ---- launch ----------------------------------------------------------------------------------------------------------------- */
 
-mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
+mok_status mok_cuda_fused_forward(const struct mok_cuda_pass *pass)
 {
     struct mok_pass_group *group = pass->group;
-    const struct mok_gemm_kernel kernel = mok_cuda_fused_kernel();
+    const struct mok_gemm_kernel kernel = mok_cuda_fused_forward_kernel();
     char *counters = group->other + group->layout.counters;
     int32_t num_comm = 0, num_ctas = mok_cuda_fused_share_ctas(group, kernel.cluster, &num_comm);
     struct mok_fused_args args = {
         .watch = group->watch,
         .ok = &group->control->pass_ok,
         .state = (struct mok_fused_state *)counters,
-        .counters = (uint32_t *)counters + MOK_FUSED_STATE_WORDS,
+        .counters = (uint32_t *)counters + MOK_CUDA_STATE_WORDS,
         .x_off = pass->saved == NULL ? group->setup.region.rows : pass->saved->x_off,
         .slots_off = group->setup.region.slots,
         .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
@@ -147,7 +141,7 @@ mok_status mok_cuda_fused_forward(const struct mok_staged *pass, const void *x)
         .wait_limit_ns = (uint64_t)group->setup.local_timeout_ns,
     };
     MOK_TRY(fill_routed(pass, &args));
-    MOK_TRY(fill_shared(pass, x, &args));
+    MOK_TRY(fill_shared(pass, &args));
     mok_cuda_fused_fill_activation(&args.activation, &pass->layer->activation);
     mok_cuda_fused_fill_walk(pass, num_comm, &args);
     args.walk.pushes_rows = MOK_FUSED_PUSHES;

@@ -1,11 +1,13 @@
 /*
- * A rank of a group on its GPU: creation, calls, state, leaving (protocol.md sections 1 and 6).
+ * A rank of a group on its GPU: creation and leaving (protocol.md sections 1 and 6).
  *
  * Creation: meet (who is on which GPU) -> peer access -> memory -> addresses and words -> load every kernel. Nothing here touches a default
  * stream, which would wait for kernels of other ranks that wait for us.
  * Leaving: own work is done -> `left` word to every peer -> every peer's `left` word is here -> memory goes. Each wait is bounded.
  */
 #define _GNU_SOURCE
+#include "cuda/ops/ops_cuda.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,15 +17,14 @@
 #include "base/status.h"
 #include "cuda/device.h"
 #include "cuda/fused/fused.h"
-#include "cuda/rank_memory.h"
-#include "pass/site.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/rank_calls.h"
+#include "cuda/schedule/schedule_cuda.h"
 #include "peer/peer_access.h"
 
 enum {
-    ELEMENT_THREADS = 256,
-    ELEMENT_BLOCKS = 8,        /* of an SM */
-    DEFAULT_CONNECTIONS = 8,   /* of CUDA_DEVICE_MAX_CONNECTIONS */
-    STREAMS_OF_RANK = 2        /* the caller's and the group's own */
+    DEFAULT_CONNECTIONS = 8, /* of CUDA_DEVICE_MAX_CONNECTIONS */
+    STREAMS_OF_RANK = 2      /* the caller's and the group's own */
 };
 
 static const int64_t answer_limit_ns = 10000000000; /* for a copy of a few words: a GPU that takes longer is lost */
@@ -214,7 +215,7 @@ static mok_status fill_group(struct mok_pass_group *group)
     MOK_TRY(make_saved(group));
     MOK_TRY(mok_cuda_load_kernels());
     MOK_TRY(mok_cuda_gemm_prepare());
-    MOK_TRY(mok_cuda_fused_prepare());
+    MOK_TRY(mok_cuda_fused_prepare_forward());
     return mok_cuda_fused_prepare_backward();
 }
 
@@ -264,176 +265,16 @@ mok_status mok_cuda_create(const struct mok_pass_setup *setup, struct mok_peer *
     return status;
 }
 
-/* ---- state ------------------------------------------------------------------------------------------------------------------ */
-
-static mok_status status_now(const struct mok_pass_group *group)
-{
-    return (mok_status)__atomic_load_n(&group->record->status, __ATOMIC_ACQUIRE);
-}
-
-/* A fault that the host found. The first one stands. */
-static void record_on_host(struct mok_pass_group *group, mok_status status)
-{
-    int32_t none = MOK_OK;
-    if (status_now(group) != MOK_OK) {
-        return;
-    }
-    group->record->rank = status == MOK_ERR_ABORTED ? -1 : group->setup.dims.rank;
-    __atomic_compare_exchange_n(&group->record->status, &none, (int32_t)status, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
-
-mok_status mok_cuda_state(struct mok_pass_group *group, mok_group_state *state_out)
-{
-    const volatile struct mok_cuda_record *record = group->record;
-    mok_status status = status_now(group);
-    state_out->bad_ids = record->bad_ids;
-    state_out->passes_done = record->passes_done;
-    memset(&state_out->fault, 0, sizeof state_out->fault);
-    if (status != MOK_OK) {
-        state_out->fault.status = status;
-        state_out->fault.site = record->site;
-        state_out->fault.rank = record->rank;
-        state_out->fault.block = record->block;
-        state_out->fault.index = record->index;
-        state_out->fault.expected = record->expected;
-        state_out->fault.seen = record->seen;
-    }
-    return status;
-}
-
-static mok_status check_alive(const struct mok_pass_group *group)
-{
-    mok_status status = status_now(group);
-    if (status == MOK_OK) {
-        return MOK_OK;
-    }
-    return mok_base_fail(status, "rank %" PRId32 ": the group is dead (%s)", group->setup.dims.rank, mok_status_name(status));
-}
-
-/* Writes a word of every region, without waiting for the group's work. */
-static mok_status raise(struct mok_pass_group *group, int64_t word_off, uint32_t value)
-{
-    struct mok_cuda_raise_args args = {.watch = group->watch, .word_off = word_off, .value = value};
-    return mok_cuda_launch(MOK_CUDA_RAISE, 1, (int32_t)mok_min64(group->setup.dims.num_ranks, 256), 0, &args, group->own_stream);
-}
-
-static void abort_with(struct mok_pass_group *group, mok_status status)
-{
-    int32_t before = 0;
-    record_on_host(group, status);
-    if (mok_cuda_enter_device(group->device, &before) == MOK_OK) {
-        (void)raise(group, group->setup.region.abort, 1u + (uint32_t)group->setup.dims.rank);
-        mok_cuda_leave_device(group->device, before);
-    }
-}
-
-void mok_cuda_abort(struct mok_pass_group *group) { abort_with(group, MOK_ERR_ABORTED); }
-
-/* ---- calls ------------------------------------------------------------------------------------------------------------------ */
-
-/* Several ranks on one GPU must not meet on one default stream: the first would wait for what stands behind it. */
-static mok_status check_stream(const struct mok_pass_group *group, mok_stream stream)
-{
-    if (group->ranks_here > 1 && (stream == NULL || (cudaStream_t)stream == cudaStreamLegacy)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "stream is the default stream: with %" PRId32 " ranks of the group on device %" PRId32
-                             " each needs a stream of its own", group->ranks_here, group->device);
-    }
-    return MOK_OK;
-}
-
-static int is_capturing(mok_stream stream)
-{
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)stream, &capture);
-    (void)cudaGetLastError();
-    return error != cudaSuccess || capture != cudaStreamCaptureStatusNone;
-}
-
-mok_status mok_cuda_begin_call(struct mok_pass_group *group, mok_stream stream, int32_t *before_out)
-{
-    MOK_TRY(check_alive(group));
-    MOK_TRY(check_stream(group, stream));
-    MOK_TRY(mok_cuda_enter_device(group->device, before_out));
-    if (group->has_last && !is_capturing(stream)) {
-        mok_status status = mok_cuda_check(cudaStreamWaitEvent((cudaStream_t)stream, group->last_done, 0), "order of the group's calls");
-        if (status != MOK_OK) {
-            mok_cuda_leave_device(group->device, *before_out);
-            return status;
-        }
-    }
-    return MOK_OK;
-}
-
-mok_status mok_cuda_end_call(struct mok_pass_group *group, mok_stream stream, int32_t before, mok_status status)
-{
-    if (status == MOK_OK && !is_capturing(stream)) {
-        status = mok_cuda_check(cudaEventRecord(group->last_done, (cudaStream_t)stream), "order of the group's calls");
-        group->has_last = status == MOK_OK;
-    }
-    mok_cuda_leave_device(group->device, before);
-    if (status != MOK_OK) {
-        abort_with(group, status);
-    }
-    return status;
-}
-
-/* 1 done, 0 not yet; an error of the device ends the group. */
-static int is_done(struct mok_pass_group *group, cudaError_t query)
-{
-    if (query == cudaErrorNotReady) {
-        (void)cudaGetLastError();
-        return 0;
-    }
-    if (query != cudaSuccess) {
-        (void)mok_cuda_check(query, "work of the group");
-        record_on_host(group, MOK_ERR_DEVICE);
-    }
-    return query == cudaSuccess;
-}
-
-static int64_t deadline_after(int64_t limit_ns)
-{
-    int64_t now = mok_cuda_now_ns();
-    return limit_ns < 0 || limit_ns > INT64_MAX - now ? INT64_MAX : now + limit_ns;
-}
-
-mok_status mok_cuda_wait_stream(struct mok_pass_group *group, mok_stream stream, int64_t timeout_ms)
-{
-    int64_t deadline = deadline_after(timeout_ms < 0 || timeout_ms > INT64_MAX / 1000000 ? -1 : timeout_ms * 1000000);
-    int32_t turns = 0, before = 0;
-    MOK_TRY(mok_cuda_enter_device(group->device, &before));
-    mok_status status = MOK_OK;
-    while (!is_done(group, cudaStreamQuery((cudaStream_t)stream)) && status == MOK_OK) {
-        if (mok_cuda_now_ns() >= deadline) {
-            status = mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": the stream was not done after %" PRId64 " ms; the group is healthy",
-                                   group->setup.dims.rank, timeout_ms);
-        }
-        mok_status failure = check_alive(group);
-        status = failure != MOK_OK ? failure : status;
-        mok_cuda_pause(&turns);
-    }
-    mok_cuda_leave_device(group->device, before);
-    return status == MOK_OK ? check_alive(group) : status;
-}
-
-int32_t mok_cuda_max_ctas(const struct mok_pass_group *group) { return group->gemm_ctas > 4 ? group->gemm_ctas : 4; }
-
-int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num)
-{
-    int64_t most = mok_max64(group->move_ctas, group->gemm_ctas) * ELEMENT_BLOCKS; /* nothing else runs then */
-    return (int32_t)mok_max64(1, mok_min64(most, mok_ceil_div(num, ELEMENT_THREADS)));
-}
-
 /* ---- leaving ---------------------------------------------------------------------------------------------------------------- */
 
 /* Own work is done, within the limits that its own waits have. */
 static mok_status wait_own_work(struct mok_pass_group *group)
 {
     int64_t limit = group->setup.peer_timeout_ns > INT64_MAX / 2 ? -1 : group->setup.peer_timeout_ns + group->setup.local_timeout_ns;
-    int64_t deadline = deadline_after(status_now(group) == MOK_OK ? limit : group->setup.local_timeout_ns);
+    int64_t deadline = mok_cuda_deadline_after(mok_cuda_status_now(group) == MOK_OK ? limit : group->setup.local_timeout_ns);
     int32_t turns = 0;
-    while (group->has_last && !is_done(group, cudaEventQuery(group->last_done))) {
-        if (status_now(group) == MOK_ERR_DEVICE) {
+    while (group->has_last && !mok_cuda_is_done(group, cudaEventQuery(group->last_done))) {
+        if (mok_cuda_status_now(group) == MOK_ERR_DEVICE) {
             return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device reported an error", group->setup.dims.rank);
         }
         if (mok_cuda_now_ns() >= deadline) {
@@ -448,7 +289,7 @@ static mok_status wait_own_work(struct mok_pass_group *group)
 static int32_t who_is_here(struct mok_pass_group *group)
 {
     int32_t num_ranks = group->setup.dims.num_ranks, turns = 0;
-    int64_t deadline = deadline_after(answer_limit_ns);
+    int64_t deadline = mok_cuda_deadline_after(answer_limit_ns);
     const char *words = group->peer->base[group->setup.dims.rank] + group->setup.region.left;
     uint32_t *seen = group->staging;
     cudaError_t error = cudaMemcpyAsync(seen, words, (size_t)num_ranks * 4, cudaMemcpyDeviceToHost, group->own_stream);
@@ -471,10 +312,10 @@ static int32_t who_is_here(struct mok_pass_group *group)
 static mok_status leave_peers(struct mok_pass_group *group)
 {
     const struct mok_pass_setup *setup = &group->setup;
-    MOK_TRY(raise(group, setup->region.left + setup->dims.rank * 4, 1));
+    MOK_TRY(mok_cuda_raise(group, setup->region.left + setup->dims.rank * 4, 1));
     /* A dead group has waited already. */
-    int64_t limit = status_now(group) == MOK_OK ? setup->peer_timeout_ns : mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns);
-    int64_t deadline = deadline_after(limit);
+    int64_t limit = mok_cuda_status_now(group) == MOK_OK ? setup->peer_timeout_ns : mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns);
+    int64_t deadline = mok_cuda_deadline_after(limit);
     int32_t turns = 0, missing;
     while ((missing = who_is_here(group)) != -1) {
         if (missing == -2) {

@@ -11,11 +11,12 @@
  *
  * Roles of a CTA and its barriers: fused/fused_shared.cuh.
  */
-#include "cuda/fused/fused_load.cuh"
-#include "cuda/fused/fused_move.cuh"
-#include "cuda/fused/fused_multiply.cuh"
-#include "cuda/fused/fused_push.cuh"
-#include "cuda/fused/fused_scout.cuh"
+#include "cuda/fused/forward/fused_forward_args.h"
+#include "cuda/fused/forward/fused_forward_load.cuh"
+#include "cuda/fused/forward/fused_forward_move.cuh"
+#include "cuda/fused/forward/fused_forward_multiply.cuh"
+#include "cuda/fused/forward/fused_forward_push.cuh"
+#include "cuda/fused/forward/fused_forward_scout.cuh"
 
 extern __shared__ __align__(1024) uint8_t shared_bytes[];
 
@@ -24,16 +25,16 @@ MOK_DEVICE void help(const struct mok_fused_args *args, mok_fused_shared *shared
     int is_alive = *args->ok != 0, is_mover = is_alive && (int32_t)blockIdx.x < shared->walk.tiles.num_comm;
     switch (threadIdx.x / 32) {
     case MOK_FUSED_LOAD_WARP:
-        mok_fused_load(args, shared);
+        mok_fused_forward_load(args, shared);
         break;
     case MOK_FUSED_SCOUT_WARP:
         if (mok_hw_cluster_cta() == 0) {
-            mok_fused_scout(args, shared, is_alive && !(is_mover && args->apart));
+            mok_fused_forward_scout(args, shared, is_alive && !(is_mover && args->apart));
         }
         break;
     case MOK_FUSED_MOVE_WARP:
         if (is_mover) {
-            mok_fused_move(args, shared);
+            mok_fused_forward_move(args, shared);
         }
         break;
     case MOK_FUSED_PUSH_WARP:
@@ -53,28 +54,15 @@ extern "C" __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) fused_forward(
         help(&args, shared);
     } else {
         MOK_HW_REGISTERS_UP(MOK_FUSED_REGISTERS_MULTIPLY);
-        mok_fused_multiply(&args, shared, warpgroup);
+        mok_fused_forward_multiply(&args, shared, warpgroup);
     }
     mok_cuda_close_stages<mok_tile_fused>();
 }
 
-struct mok_gemm_kernel mok_cuda_fused_kernel(void)
+struct mok_gemm_kernel mok_cuda_fused_forward_kernel(void)
 {
     struct mok_gemm_kernel kernel = {(const void *)fused_forward, mok_tile_fused::CLUSTER, MOK_GEMM_THREADS, sizeof(mok_fused_shared)};
     return kernel;
 }
 
-size_t mok_cuda_fused_args_bytes(void) { return sizeof(struct mok_fused_args); }
-
-void mok_cuda_fused_cut_rows(struct mok_fused_args *args)
-{
-    const int64_t most[2] = {2 * 1024, 4 * 1024}; /* bytes of a copy: small enough that several are under way */
-    const int64_t bytes[2] = {(int64_t)MOK_FUSED_RING_BYTES, (int64_t)sizeof(((mok_fused_shared *)NULL)->stage)};
-    for (int wide = 0; wide < 2; wide++) {
-        struct mok_fused_cut *cut = &args->cut[wide];
-        cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, most[wide]);
-        cut->chunk_bytes = (int32_t)mok_round_up(mok_ceil_div(args->row_bytes, cut->row_chunks), 128); /* whole lines */
-        cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, cut->chunk_bytes);
-        cut->lanes = (int32_t)mok_min64(MOK_FUSED_WARP, bytes[wide] / cut->chunk_bytes);
-    }
-}
+size_t mok_cuda_fused_forward_args_bytes(void) { return sizeof(struct mok_fused_args); }

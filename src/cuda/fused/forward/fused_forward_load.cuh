@@ -1,8 +1,8 @@
 /*
  * The loader of a CTA: takes tiles from the queue and loads their operands into the stages, step by step.
  */
-#ifndef MOK_CUDA_FUSED_LOAD_CUH
-#define MOK_CUDA_FUSED_LOAD_CUH
+#ifndef MOK_CUDA_FUSED_FORWARD_LOAD_CUH
+#define MOK_CUDA_FUSED_FORWARD_LOAD_CUH
 
 #include "cuda/fused/fused_load_steps.cuh"
 
@@ -28,7 +28,7 @@ MOK_DEVICE void mok_fused_load_tile(const struct mok_fused_args *args, struct mo
 }
 
 /* One warp. */
-MOK_DEVICE void mok_fused_load(const struct mok_fused_args *args, mok_fused_shared *shared)
+MOK_DEVICE void mok_fused_forward_load(const struct mok_fused_args *args, mok_fused_shared *shared)
 {
     struct mok_fused_loader loader = {shared, {0, 0}, args->wait_limit_ns, 0};
     for (uint32_t parity = 0;; parity ^= 1) {

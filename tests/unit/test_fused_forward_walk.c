@@ -1,7 +1,7 @@
 /*
- * cuda/fused/fused_walk.h: units of a cluster against the tasks of plan/walk.h, over random forward passes. Every task stands in exactly one
- * place of one unit; all tasks of a unit have one kind and one column tile, so one number of steps; and what a unit waits for is announced
- * by units below it, pulls included.
+ * cuda/fused/forward/fused_forward_walk.h: units of a cluster against the tasks of plan/walk.h, over random forward passes. Every task stands
+ * in exactly one place of one unit; all tasks of a unit have one kind and one column tile, so one number of steps; and what a unit waits for
+ * is announced by units below it, pulls included.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/fused/fused_walk.h"
+#include "cuda/fused/forward/fused_forward_walk.h"
 #include "test_plan_check.h"
 #include "test_plan_random.h"
 

@@ -19,11 +19,14 @@
 #ifndef MOK_CUDA_FUSED_BACKWARD_FINISH_CUH
 #define MOK_CUDA_FUSED_BACKWARD_FINISH_CUH
 
-#include "cuda/fused/fused_backward_args.h"
-#include "cuda/fused/fused_backward_walk.h"
-#include "cuda/fused/fused_finish.cuh"
+#include "cuda/fused/backward/fused_backward_args.h"
+#include "cuda/fused/backward/fused_backward_walk.h"
+#include "cuda/fused/fused_counter.cuh"
+#include "cuda/fused/fused_shared.cuh"
 #include "cuda/gemm/gemm_dgrad_down.cuh"
+#include "cuda/gemm/gemm_finish.cuh"
 #include "cuda/gemm/gemm_wgrad.cuh"
+#include "cuda/hw/bulk.cuh"
 
 enum {
     MOK_FUSED_HELD_PANELS = MOK_GEMM_COLS / MOK_PANEL_COLS - 1,
@@ -53,6 +56,18 @@ MOK_DEVICE void mok_fused_hold_tile(struct mok_fused_held *held)
     held->rows = 0;
     held->is_open = 1;
     held->turn = (held->turn + 1) % MOK_FUSED_TURNS;
+}
+
+/* The written panel leaves for (row, col) of `out`. */
+MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8_t *panel, int32_t row, int32_t rows, int32_t col)
+{
+    mok_cuda_publish_panel();
+    if (rows < MOK_GEMM_WARP_ROWS) {
+        mok_cuda_copy_panel_rows(out, panel, row, rows, col);
+    } else if (threadIdx.x % 32 == 0) {
+        mok_hw_tma_store_2d(&out->map, panel, col, row);
+        mok_hw_bulk_commit();
+    }
 }
 
 /* Half `half` (32 columns) of panel `panel` of the tile, into the warp's buffer; the second half sends it. rows: real ones of the warp. */

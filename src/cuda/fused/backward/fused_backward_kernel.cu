@@ -1,17 +1,17 @@
 /*
  * The fused backward pass of a rank: one persistent kernel that pulls dy and w, makes the gradients of rows and weights, and pushes dx and dw,
  * behind the ENTRY barrier and before the EXIT barrier. Roles of a CTA and their barriers are those of the forward kernel
- * (fused/fused_shared.cuh, fused/fused_kernel.cu), but for two: warp 11 announces finished tiles, it pushes nothing, and the mover (warp 10)
- * pushes dx rows and dw as well as it pulls. Tiles are of several kinds, and differ in how their operands are loaded, in the major
- * orders of their steps, and in what becomes of their sums.
+ * (fused/fused_shared.cuh, fused/forward/fused_forward_kernel.cu), but for two: warp 11 announces finished tiles, it pushes nothing, and the
+ * mover (warp 10) pushes dx rows and dw as well as it pulls. Tiles are of several kinds, and differ in how their operands are loaded, in the
+ * major orders of their steps, and in what becomes of their sums.
  *
  * In: published dy and w of all ranks, the saved object, x of all ranks where rows were not kept, the schedule, weights. Out: slots and
  * dw slots of all ranks, weight gradients, the shared expert's dx and partial sums of dv.
  */
-#include "cuda/fused/fused_backward_load.cuh"
-#include "cuda/fused/fused_backward_move.cuh"
-#include "cuda/fused/fused_backward_multiply.cuh"
-#include "cuda/fused/fused_backward_scout.cuh"
+#include "cuda/fused/backward/fused_backward_load.cuh"
+#include "cuda/fused/backward/fused_backward_move.cuh"
+#include "cuda/fused/backward/fused_backward_multiply.cuh"
+#include "cuda/fused/backward/fused_backward_scout.cuh"
 
 extern __shared__ __align__(1024) uint8_t shared_bytes[];
 

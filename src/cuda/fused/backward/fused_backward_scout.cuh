@@ -1,6 +1,6 @@
 /*
- * The scout of a cluster in a backward pass (see fused/fused_scout.cuh): takes units, waits until the inputs of all their tasks are
- * complete, hands each CTA its tile.
+ * The scout of a cluster in a backward pass (see fused/forward/fused_forward_scout.cuh): takes units, waits until the inputs of all their
+ * tasks are complete, hands each CTA its tile.
  *
  * A weight gradient waits for D of all row tiles up to its last. They are done in row order, but for a few: the scout remembers up to where it
  * has seen them done, and looks at several at a time. That it waits for those of other experts, too, keeps carries safe though movers take
@@ -10,9 +10,10 @@
 #ifndef MOK_CUDA_FUSED_BACKWARD_SCOUT_CUH
 #define MOK_CUDA_FUSED_BACKWARD_SCOUT_CUH
 
-#include "cuda/fused/fused_backward_args.h"
-#include "cuda/fused/fused_backward_walk.h"
-#include "cuda/fused/fused_scout.cuh"
+#include "cuda/fused/backward/fused_backward_args.h"
+#include "cuda/fused/backward/fused_backward_walk.h"
+#include "cuda/fused/fused_counter.cuh"
+#include "cuda/fused/fused_shared.cuh"
 
 enum { MOK_FUSED_SCOUT_LOOKS = 8 /* counters that are read at one time */ };
 

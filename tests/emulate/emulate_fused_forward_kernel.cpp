@@ -6,7 +6,7 @@
 #include "cuda/fused/fused_args.h" /* before the name of its shared memory becomes a macro */
 
 #define shared_bytes (*emulate_shared())
-#include "cuda/fused/fused_kernel.cu"
+#include "cuda/fused/forward/fused_forward_kernel.cu"
 #undef shared_bytes
 
 static void run_thread(const void *args) { fused_forward(*(const struct mok_fused_args *)args); }

@@ -1,12 +1,10 @@
 /*
- * A multiplying warpgroup of the fused kernel: takes tiles from the queue, runs their steps, finishes each during the next one.
+ * A multiplying warpgroup of the fused forward kernel: takes tiles from the queue, runs their steps, finishes each during the next one.
  */
-#ifndef MOK_CUDA_FUSED_MULTIPLY_CUH
-#define MOK_CUDA_FUSED_MULTIPLY_CUH
+#ifndef MOK_CUDA_FUSED_FORWARD_MULTIPLY_CUH
+#define MOK_CUDA_FUSED_FORWARD_MULTIPLY_CUH
 
-#include "cuda/fused/fused_finish.cuh"
-
-typedef struct mok_worker<struct mok_tile_fused> mok_fused_worker;
+#include "cuda/fused/forward/fused_forward_finish.cuh"
 
 /* The steps of a tile; the pending one is finished beside. num_steps 0: nothing to multiply, it is finished alone. A tile of fewer steps than there are
  * pieces has them evenly among the pieces, so that none is left to be made beside nothing. */
@@ -47,6 +45,19 @@ MOK_DEVICE void mok_fused_run_steps(const struct mok_fused_args *args, mok_fused
     mok_fused_announce_tile(args, worker->shared, pending);
 }
 
+/* One thread for all that multiply: waiting is over; `tile` begins, or there are no more. */
+MOK_DEVICE void mok_fused_trace_begin_task(const struct mok_fused_trace *trace, struct mok_fused_lanes *lanes,
+                                           const struct mok_fused_tile *tile)
+{
+    mok_fused_trace_add(trace, lanes, MOK_LANE_MULTIPLY, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, lanes->task_begin);
+    lanes->task_begin = mok_hw_time_ns();
+    lanes->task_kind = tile->valid ? mok_fused_task_kind(tile->gemm) : -1;
+    lanes->task_idx = tile->row_tile;
+    if (!tile->valid) {
+        mok_fused_trace_close(trace, lanes, MOK_LANE_MULTIPLY);
+    }
+}
+
 /* Takes the tile in the queue, which is there, or is waited for. */
 MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused_worker *worker, struct mok_fused_tile *tile_out)
 {
@@ -80,7 +91,7 @@ MOK_DEVICE int mok_fused_has_steps(mok_fused_worker *worker)
  * The pending tile is finished alone when the next one is not there yet (it may wait for it), or has no steps for this warpgroup: a turn of
  * the loop without steps, so that the code of finishing stands here once. It is most of the kernel's code.
  */
-MOK_DEVICE void mok_fused_multiply(const struct mok_fused_args *args, mok_fused_shared *shared, uint32_t warpgroup)
+MOK_DEVICE void mok_fused_forward_multiply(const struct mok_fused_args *args, mok_fused_shared *shared, uint32_t warpgroup)
 {
     mok_fused_worker worker;
     struct mok_fused_pending pending;

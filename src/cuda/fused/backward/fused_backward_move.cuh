@@ -10,7 +10,7 @@
 #ifndef MOK_CUDA_FUSED_BACKWARD_MOVE_CUH
 #define MOK_CUDA_FUSED_BACKWARD_MOVE_CUH
 
-#include "cuda/fused/fused_backward_args.h"
+#include "cuda/fused/backward/fused_backward_args.h"
 #include "cuda/fused/fused_move.cuh"
 
 /* Rows of a step, for shared->job. skip: rows in front that are not moved. */
@@ -24,6 +24,14 @@ MOK_DEVICE void mok_fused_fill_stream(const struct mok_walk *walk, const struct 
     job->ring = ring;
     job->kept = NULL;
     job->remote_off = remote_off;
+}
+
+/* Share `worker` of shared->job, with nothing before and all of it landed behind, unless the pipe is dead. */
+MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
+{
+    struct mok_fused_landing landing = {-1, 0, 0, 0};
+    mok_fused_carry_job(args, shared, pipe, worker, &landing);
+    mok_fused_land(args, shared, &landing);
 }
 
 /* This worker's part of the rows. */

@@ -5,9 +5,10 @@
  * A unit is made ready while the one before stands in the queue: finding out about a tile is a chain of loads from L2, several
  * microseconds, as long as a short product. A lane for each CTA, so that their chains run side by side.
  */
-#ifndef MOK_CUDA_FUSED_SCOUT_CUH
-#define MOK_CUDA_FUSED_SCOUT_CUH
+#ifndef MOK_CUDA_FUSED_FORWARD_SCOUT_CUH
+#define MOK_CUDA_FUSED_FORWARD_SCOUT_CUH
 
+#include "cuda/fused/forward/fused_forward_walk.h"
 #include "cuda/fused/fused_counter.cuh"
 #include "cuda/fused/fused_shared.cuh"
 
@@ -71,6 +72,17 @@ MOK_DEVICE int mok_fused_prepare_tile(const struct mok_fused_args *args, const s
     return 1;
 }
 
+/* Writes the tile of CTA `cta`. */
+MOK_DEVICE void mok_fused_write_tile(mok_fused_shared *shared, uint32_t cta, const struct mok_fused_tile *tile)
+{
+    const int32_t *words = (const int32_t *)tile;
+    uint32_t to = mok_hw_cluster_address(&shared->tile, cta);
+#pragma unroll
+    for (int i = 0; i < MOK_FUSED_TILE_WORDS; i++) {
+        mok_hw_cluster_store(to + 4 * i, (uint32_t)words[i]);
+    }
+}
+
 /* A unit for all CTAs of the cluster, prepared by lane `cta` for each: all of them, or (returns 0) none. */
 MOK_DEVICE int mok_fused_prepare_unit(const struct mok_fused_args *args, mok_fused_shared *shared, int32_t lane, struct mok_fused_tile *tile)
 {
@@ -91,7 +103,7 @@ MOK_DEVICE int mok_fused_prepare_unit(const struct mok_fused_args *args, mok_fus
 }
 
 /* One warp; lane `cta` is for that CTA of the cluster. works: 0 = this cluster has no part in the products. */
-MOK_DEVICE void mok_fused_scout(const struct mok_fused_args *args, mok_fused_shared *shared, int works)
+MOK_DEVICE void mok_fused_forward_scout(const struct mok_fused_args *args, mok_fused_shared *shared, int works)
 {
     const int span = mok_tile_fused::CLUSTER;
     int32_t lane = (int32_t)threadIdx.x % 32;

@@ -1,13 +1,15 @@
 /*
  * The ops table of the CUDA backend, and its small entries: memory, test hooks.
  */
+#include "cuda/ops/ops_cuda.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/rank_memory.h"
+#include "cuda/rank_calls.h"
+#include "cuda/schedule/schedule_cuda.h"
 
 /* ---- memory ----------------------------------------------------------------------------------------------------------------- */
 

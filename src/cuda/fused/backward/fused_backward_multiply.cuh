@@ -1,13 +1,12 @@
 /*
  * A multiplying warpgroup of the fused backward kernel: takes tiles from the queue and runs their steps, in the major orders of their
- * operands; finishes the tile before beside the first of them (fused/fused_backward_finish.cuh).
+ * operands; finishes the tile before beside the first of them (fused/backward/fused_backward_finish.cuh).
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_MULTIPLY_CUH
 #define MOK_CUDA_FUSED_BACKWARD_MULTIPLY_CUH
 
-#include "cuda/fused/fused_backward_finish.cuh"
-#include "cuda/fused/fused_backward_load.cuh"
-#include "cuda/fused/fused_multiply.cuh"
+#include "cuda/fused/backward/fused_backward_finish.cuh"
+#include "cuda/fused/backward/fused_backward_load.cuh"
 
 /* num_steps >= 1 steps of a tile; the one before is announced beside and, if `stores` (a constant), stored: half a panel a step. */
 template <int A_MAJOR, int B_MAJOR>

@@ -1,6 +1,6 @@
 /*
- * Finishing a tile of the fused kernel during the next one (see gemm/gemm_finish.cuh), and announcing it once it is stored. A multiplying warp
- * does so for its 16 rows:
+ * Finishing a tile of the fused forward kernel during the next one (see gemm/gemm_finish.cuh), and announcing it once it is stored. A
+ * multiplying warp does so for its 16 rows:
  *
  *   down      pieces 0, 2, 5, 7, 10, 12, 15, 17: 32 columns of y each, into the ring or to the pusher; piece 19: announced.
  *             Between two panels the pusher reads those that all eight warps have given it
@@ -11,8 +11,8 @@
  *
  *   a warp's stores landed -> fence.proxy.async -> count in shared memory (acq_rel) -> the eighth warp: release at the GPU
  */
-#ifndef MOK_CUDA_FUSED_FINISH_CUH
-#define MOK_CUDA_FUSED_FINISH_CUH
+#ifndef MOK_CUDA_FUSED_FORWARD_FINISH_CUH
+#define MOK_CUDA_FUSED_FORWARD_FINISH_CUH
 
 #include "cuda/fused/fused_counter.cuh"
 #include "cuda/fused/fused_shared.cuh"
@@ -53,19 +53,7 @@ MOK_DEVICE void mok_fused_set_pending(struct mok_fused_pending *pending, const f
     pending->turn = (pending->turn + 1) % MOK_FUSED_TURNS;
 }
 
-/* The written panel leaves for (row, col) of `out`. */
-MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8_t *panel, int32_t row, int32_t rows, int32_t col)
-{
-    mok_cuda_publish_panel();
-    if (rows < MOK_GEMM_WARP_ROWS) {
-        mok_cuda_copy_panel_rows(out, panel, row, rows, col);
-    } else if (threadIdx.x % 32 == 0) {
-        mok_hw_tma_store_2d(&out->map, panel, col, row);
-        mok_hw_bulk_commit();
-    }
-}
-
-/* The same with a loop that stays one: this code stands in every piece. */
+/* The written panel leaves for (row, col) of `out`. The loop stays one: this code stands in every piece. */
 MOK_DEVICE void mok_fused_send_rolled(const struct mok_gemm_out *out, const uint8_t *panel, int32_t row, int32_t rows, int32_t col)
 {
     mok_cuda_publish_panel();
