@@ -83,7 +83,6 @@ struct mok_walk {
     int32_t shared_recompute; /* backward: the shared expert's g, u must be made again */
     int32_t zero_grads;       /* backward: overwrite mode */
     int32_t pushes_rows;      /* forward: down tasks store their rows into the slots themselves, and no step pushes */
-    int32_t interleaves;      /* F(d+j) and S(j) with a look-ahead of 1 or more: 1 = in proportion, 0 = one after the other (all backends) */
     int32_t row_group;        /* row tiles that take their turn at one column tile before the next: order of tiles for cache reuse, >= 1 */
     /* derived by mok_walk_init */
     int32_t num_tiles;
@@ -201,15 +200,6 @@ MOK_HD void mok_walk_tile_at(const struct mok_walk *walk, int64_t idx, int32_t r
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------------- */
 
-/* Of num_f + num_s tasks in proportion, is task *idx one of the num_s? *idx becomes its number among its own. */
-MOK_HD int mok_walk_merge(int64_t num_f, int64_t num_s, int64_t *idx)
-{
-    int64_t all = num_f + num_s, before = mok_walk_divide(*idx * num_s, all);
-    int second = (*idx + 1) * num_s >= (before + 1) * all;
-    *idx = second ? before : *idx - before;
-    return second;
-}
-
 /*
  * idx-th tile of the sequence F(first) .. with S behind by the look-ahead, over minibatches [first, first + count):
  * F(0) .. F(d-1), then pairs F(d+j), S(j). Only the last minibatch of a pass may be short, so every block size is known.
@@ -231,19 +221,12 @@ MOK_HD void mok_walk_pair_task(const struct mok_walk *walk, int64_t idx, int32_t
         if (idx < full_pairs * (f_full + s_full)) {
             int32_t pair = (int32_t)mok_walk_divide(idx, f_full + s_full);
             idx -= pair * (f_full + s_full);
-            if (ahead > 0 && walk->interleaves) {
-                second = mok_walk_merge(f_full, s_full, &idx);
-            } else {
-                second = idx >= f_full;
-                idx -= second ? f_full : 0;
-            }
+            second = idx >= f_full;
+            idx -= second ? f_full : 0;
             minibatch = second ? pair : ahead + pair;
         } else {
             idx -= full_pairs * (f_full + s_full);
-            if (ahead > 0 && walk->interleaves && idx < f_last + s_full) {
-                second = mok_walk_merge(f_last, s_full, &idx);
-                minibatch = second ? full_pairs : count - 1;
-            } else if (idx < f_last) {
+            if (idx < f_last) {
                 minibatch = count - 1;
             } else {
                 idx -= f_last;

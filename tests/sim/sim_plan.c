@@ -74,7 +74,6 @@ static void make_workers(struct sim_plan *plan, struct plan_random *random)
     plan->split_by_tile = plan_random_in(random, 0, 1);
     plan->row_group = plan_random_in(random, 1, 3);
     plan->pushes_rows = plan_random_in(random, 0, 1);
-    plan->interleaves = plan_random_in(random, 0, 1);
     plan->shared_recompute = plan_random_in(random, 0, 1);
     plan->bf16_grads = plan_random_in(random, 0, 1);
     plan->first_epoch = plan_random_chance(random, 20) ? UINT32_MAX - (uint32_t)plan_random_in(random, 0, 6) : 0;
@@ -286,8 +285,8 @@ void sim_plan_print(const struct sim_plan *plan)
            plan->row_group);
     printf("  saved %d, schedules %d, shared_recompute %d, bf16 gradients %d, split by %s\n", plan->num_saved, plan->num_schedules,
            plan->shared_recompute, plan->bf16_grads, plan->split_by_tile ? "row tile" : "row");
-    printf("  communication workers take tasks: %d, down tasks push: %d, interleaves: %d, epochs from %u\n", plan->comm_takes_tasks,
-           plan->pushes_rows, plan->interleaves, plan->first_epoch);
+    printf("  communication workers take tasks: %d, down tasks push: %d, epochs from %u\n", plan->comm_takes_tasks,
+           plan->pushes_rows, plan->first_epoch);
     for (int32_t r = 0; r < dims->num_ranks; r++) {
         printf("  rank %d: %d communication, %d computation workers\n", r, plan->num_comm[r], plan->num_compute[r]);
         for (int i = 0; i < 2; i++) {

@@ -42,7 +42,6 @@ struct sim_plan {
     int32_t num_saved;
     int32_t num_schedules;
     int32_t row_group;
-    int32_t interleaves;
     int32_t pushes_rows;     /* forward: down tasks store their rows into the slots */
     int32_t shared_recompute;
     int32_t bf16_grads;      /* gradients that need the carry scratches */

@@ -204,7 +204,7 @@ static void prepare_walk(struct sim_world *world, int32_t r)
     rank->walk = (struct mok_walk){.dims = plan->dims, .ring = plan->ring[r][backward], .tiles = plan->tiles, .backward = backward,
                                    .num_comm = plan->num_comm[r], .shared_recompute = plan->shared_recompute,
                                    .zero_grads = action->zero_grads, .row_group = plan->row_group,
-                                   .pushes_rows = !backward && plan->pushes_rows, .interleaves = plan->interleaves,
+                                   .pushes_rows = !backward && plan->pushes_rows,
                                    .schedule = plan->build[action->build][r].view};
     rank->walk.dims.rank = r;
     mok_walk_init(&rank->walk);

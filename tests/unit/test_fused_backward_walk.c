@@ -125,7 +125,7 @@ static void run_unit(struct pass *pass, const struct mok_fused_unit *unit, const
     }
 }
 
-static void check_plan(struct plan_case *plan, int32_t span, int32_t spreads)
+static void check_plan(struct plan_case *plan, int32_t span)
 {
     static struct pass pass;
     static struct mok_task tasks[1 << 16];
@@ -142,7 +142,7 @@ static void check_plan(struct plan_case *plan, int32_t span, int32_t spreads)
         tasks[list.count++] = task;
     }
     pass.limits = mok_plan_limits(&made.walk.dims, &made.walk.ring);
-    pass.walk = (struct mok_fused_walk){.tiles = made.walk, .span = span, .spreads = spreads};
+    pass.walk = (struct mok_fused_walk){.tiles = made.walk, .span = span};
     mok_fused_walk_init(&pass.walk);
     mok_fused_backward_walk_init(&pass.walk);
     int64_t num_marked = 0;
@@ -167,7 +167,7 @@ static void units_are_the_tasks(void **state)
     struct plan_random random = {21};
     for (int i = 0; i < NUM_PLANS; i++) {
         struct plan_case plan = random_plan(&random);
-        check_plan(&plan, 1 + i % 4, i % 3 > 0);
+        check_plan(&plan, 1 + i % 4);
     }
 }
 

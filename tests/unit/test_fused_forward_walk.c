@@ -23,7 +23,7 @@ struct seen {
 
 static struct plan_case random_plan(struct plan_random *random)
 {
-    struct plan_case plan = {.num_comm = 2, .row_group = plan_random_in(random, 1, 20), .interleaves = plan_random_in(random, 0, 1)};
+    struct plan_case plan = {.num_comm = 2, .row_group = plan_random_in(random, 1, 20)};
     plan.dims = (struct mok_dims){.num_ranks = 1, .num_experts = plan_random_in(random, 1, 12), .top_k = 1};
     plan.dims.hidden = 8 * plan_random_in(random, 1, 4);
     plan.dims.inter = 8 * plan_random_in(random, 1, 4);

@@ -26,7 +26,6 @@ struct plan_case {
     struct mok_tiles tiles;
     int32_t num_comm;
     int32_t pushes_rows; /* of a forward pass */
-    int32_t interleaves;
     int32_t backward;
     int32_t shared_recompute;
     int32_t zero_grads;
@@ -96,8 +95,7 @@ static inline int plan_make_walk(struct plan_case *plan, struct plan_walk *out)
     plan->dims.max_tokens = mok_max64(mok_max64(plan->num_tokens, 1), mok_ceil_div(rows, (int64_t)plan->dims.num_ranks * plan->dims.top_k));
     out->walk = (struct mok_walk){.dims = plan->dims, .ring = plan->ring, .tiles = plan->tiles, .backward = plan->backward,
                                   .num_comm = plan->num_comm, .shared_recompute = plan->shared_recompute, .zero_grads = plan->zero_grads,
-                                  .row_group = plan->row_group, .pushes_rows = !plan->backward && plan->pushes_rows,
-                                  .interleaves = plan->interleaves};
+                                  .row_group = plan->row_group, .pushes_rows = !plan->backward && plan->pushes_rows};
     out->walk.schedule = (struct mok_schedule_view){.head = &out->head, .expert_rows = plan->expert_rows, .expert_first = out->expert_first,
                                                     .tile_expert = out->tile_expert, .active = out->active, .ordinal = out->ordinal};
     mok_walk_init(&out->walk);
@@ -160,22 +158,6 @@ static inline void plan_add_wgrad(struct plan_list *list, const struct plan_case
     }
 }
 
-/* Tasks [from, middle) and [middle, count) of the list, merged in proportion. */
-static inline void plan_merge(struct plan_list *list, int64_t from, int64_t middle)
-{
-    int64_t num_f = middle - from, num_s = list->count - middle, f = 0, s = 0;
-    struct mok_task *merged = malloc((size_t)(num_f + num_s + 1) * sizeof *merged);
-    if (!merged) {
-        abort();
-    }
-    for (int64_t i = 0; i < num_f + num_s; i++) {
-        int takes_s = (i + 1) * num_s / (num_f + num_s) > i * num_s / (num_f + num_s);
-        merged[i] = takes_s ? list->tasks[middle + s++] : list->tasks[from + f++];
-    }
-    memcpy(list->tasks + from, merged, (size_t)(num_f + num_s) * sizeof *merged);
-    free(merged);
-}
-
 /* F(0) .. F(d), S(0), F(d+1), S(1), ... over minibatches [first, end). */
 static inline void plan_add_pairs(struct plan_list *list, const struct plan_case *plan, const struct plan_walk *w, int32_t first,
                                   int32_t end, int32_t lap)
@@ -189,20 +171,13 @@ static inline void plan_add_pairs(struct plan_list *list, const struct plan_case
         columns[0] = plan_columns(plan->dims.inter, plan->tiles.dgrad_down);
         columns[1] = plan_columns(plan->dims.hidden, plan->tiles.dgrad_gate_up);
     }
-    int32_t ahead = (int32_t)mok_min64(plan->ring.look_ahead, end - first - 1);
     for (int32_t second = first; second < end; second++) {
-        int64_t from = list->count;
         for (; next < end && next <= second + plan->ring.look_ahead; next++) {
-            from = list->count;
             plan_add_block(list, plan, w, kinds[0], next * mb_tiles, (int32_t)mok_min64((next + 1) * mb_tiles, w->head.num_tiles),
                            columns[0], lap);
         }
-        int64_t middle = list->count;
         plan_add_block(list, plan, w, kinds[1], second * mb_tiles, (int32_t)mok_min64((second + 1) * mb_tiles, w->head.num_tiles),
                        columns[1], lap);
-        if (plan->interleaves && ahead > 0 && middle > from) {
-            plan_merge(list, from, middle);
-        }
     }
 }
 

@@ -64,7 +64,6 @@ static struct plan_case random_case(struct plan_random *random)
     plan.zero_grads = plan_random_in(random, 0, 1);
     plan.row_group = plan_random_in(random, 1, 6);
     plan.pushes_rows = plan_random_in(random, 0, 1);
-    plan.interleaves = plan_random_in(random, 0, 1);
     plan.num_tokens = plan_random_chance(random, 20) ? 0 : plan_random_in(random, 1, 600);
     for (int32_t e = 0; e < PLAN_MAX_LOCAL; e++) {
         int32_t most = skewed && plan_random_chance(random, 30) ? 1500 : 260;

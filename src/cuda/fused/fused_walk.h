@@ -17,10 +17,8 @@ struct mok_fused_walk {
     int32_t span;          /* row tiles of a unit */
     /* Backward: units of the weight gradients of an expert in a lap, and of the shared expert (fused/backward/fused_backward_walk.h). */
     int32_t wgrad_units, shared_wgrad_units;
-    int32_t spreads; /* given: 1 = weight gradients stand between D and E of later minibatches, 0 = at the end of the lap */
     /* Where the last unit that was asked for stands: what is asked for next stands behind it, as a rule. */
-    int32_t lap, lap_begin, round, round_begin;
-    int32_t round_units, round_pair, round_expert, round_wgrads; /* of the round: all units, its first of D and E, of gradients, how many */
+    int32_t lap, lap_begin;
 };
 
 /* tiles: given fields filled; span set. In a backward pass mok_fused_backward_walk_init does the rest. */

@@ -9,12 +9,6 @@
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
-/* 1 for measurements: weight gradients between D and E (fused/backward/fused_backward_walk.h). Slower: kinds of tiles in turns do not fit the
- * instruction cache together. */
-#ifndef MOK_FUSED_SPREADS
-#define MOK_FUSED_SPREADS 0
-#endif
-
 enum {
     STEP = 64,       /* along the contraction */
     HALF_TILE = 128, /* columns of B that one box holds in a recompute */
@@ -242,7 +236,6 @@ mok_status mok_cuda_fused_backward(const struct mok_cuda_pass *pass)
         .dy_off = region->rows,
         .w_off = region->w,
         .slot_dw_off = region->slot_dw,
-        .spreads = MOK_FUSED_SPREADS,
     };
     MOK_TRY(fill_routed(pass, &args));
     MOK_TRY(fill_shared(pass, &args));

@@ -25,7 +25,6 @@ struct mok_fused_backward_args {
     struct mok_fused_wgrad_side wgrad[MOK_FUSED_NUM_SIDES];
     CUtensorMap x_kept; /* [kept rows, H], box 64 x 64 */
     int32_t kept_rows;
-    int32_t spreads; /* of struct mok_fused_walk */
     /* moving rows */
     char *dy_ring;       /* [ring rows, H] bf16 */
     int64_t dy_off;      /* in a source's region: [T, H] bf16, read */

@@ -221,7 +221,6 @@ MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *a
 {
     struct mok_fused_known none = {0, 0};
     shared->known = none;
-    shared->walk.spreads = args->spreads;
     mok_fused_backward_walk_init(&shared->walk);
     for (uint32_t turn = 0;; turn++) {
         int valid = mok_fused_prepare_unit(args, shared, works, &shared->known, &shared->back[turn % MOK_FUSED_TURNS]);

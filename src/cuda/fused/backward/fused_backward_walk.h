@@ -6,10 +6,8 @@
  * plan/walk.h, in another order; none of them waits for another of its unit. Gate and up stand one below the other as one matrix, so that an
  * odd number of tiles leaves a place empty once and not twice. Units are counted in 32 bits, as the kernel's counter does.
  *
- * A lap: recompute; D(0) .. D(d-1); then rounds, one a minibatch: round j has D(j+d), E(j) and, if walk.spreads, mixed with them in
- * proportion the weight gradients of the experts whose last row of the lap stands in minibatch j-1; those of the last minibatch come at the
- * end. Without spreads all of them stand at the end of the lap. Weight gradients are bound by memory and use no link, D and E wait for the
- * tensor cores: beside each other they ought to take less time than one after the other, but so far they take more (docs/performance.md).
+ * A lap: recompute; D and E of its minibatches with the plan's look-ahead; weight gradients, expert by expert. They could stand between D and E of later
+ * minibatches, since they are bound by memory and use no link: measured twice, slower by 2 to 20% (docs/performance.md).
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_WALK_H
 #define MOK_CUDA_FUSED_BACKWARD_WALK_H
@@ -40,8 +38,7 @@ MOK_HD void mok_fused_backward_walk_init(struct mok_fused_walk *walk)
     walk->wgrad_units = mok_fused_count_wgrad_units(walk, tiles->dims.inter);
     walk->shared_wgrad_units = tiles->dims.shared_inter > 0 ? mok_fused_count_wgrad_units(walk, tiles->dims.shared_inter) : 0;
     walk->lap = 0;
-    walk->round = -1;
-    walk->lap_begin = walk->round_begin = 0;
+    walk->lap_begin = 0;
     units->num_shared += (tiles->shared_recompute ? (int64_t)units->token_tiles * units->shared_again : 0) + walk->shared_wgrad_units;
 }
 
@@ -104,34 +101,12 @@ MOK_HD void mok_fused_pair_unit(const struct mok_fused_walk *walk, int64_t idx, 
     unit->end = first + mok_walk_minibatch_tiles(tiles, unit->task.minibatch);
 }
 
-/* Units of D and E before round `round` of a lap. */
-MOK_HD int32_t mok_fused_pairs_before(const struct mok_fused_walk *walk, int32_t lap, int32_t round)
+/* Units of D and E of a lap. */
+MOK_HD int32_t mok_fused_lap_pairs(const struct mok_fused_walk *walk, int32_t lap)
 {
     const struct mok_walk *units = &walk->units;
     int32_t first = mok_walk_lap_first(units, lap), count = mok_walk_lap_minibatches(units, lap);
-    int32_t ahead = (int32_t)mok_min64(units->ring.look_ahead, count - 1), full = count - 1 - ahead;
-    int32_t both = units->mb_tiles * (units->cols_first + units->cols_second);
-    int32_t last = mok_walk_minibatch_tiles(units, first + count - 1) * (units->cols_first + units->cols_second);
-    if (round == count) {
-        return (count - 1) * both + last;
-    }
-    int32_t before = ahead * units->mb_tiles * units->cols_first + (round < full ? round : full) * both;
-    if (round > full) { /* the last D is short */
-        before += mok_walk_minibatch_tiles(units, first + count - 1) * units->cols_first + (round - full) * units->mb_tiles * units->cols_second;
-    }
-    return before;
-}
-
-/* Experts of a lap all of whose rows in it stand before minibatch `inside` of it. */
-MOK_HD int32_t mok_fused_experts_before(const struct mok_fused_walk *walk, int32_t lap, int32_t inside)
-{
-    const struct mok_walk *tiles = &walk->tiles;
-    int32_t first = mok_walk_lap_tile(tiles, lap), end = mok_walk_lap_tile(tiles, lap + 1);
-    int32_t tile = first + inside * tiles->mb_tiles;
-    if (inside <= 0 || (!walk->spreads && tile < end)) {
-        return 0;
-    }
-    return tile >= end ? mok_walk_experts_between(tiles, first, end) : mok_walk_tile_ordinal(tiles, tile) - mok_walk_tile_ordinal(tiles, first);
+    return ((count - 1) * units->mb_tiles + mok_walk_minibatch_tiles(units, first + count - 1)) * (units->cols_first + units->cols_second);
 }
 
 /* idx-th unit of the weight gradients of a lap. */
@@ -141,40 +116,6 @@ MOK_HD void mok_fused_lap_wgrad(const struct mok_fused_walk *walk, int32_t idx, 
     mok_fused_wgrad_unit(walk, idx % walk->wgrad_units, walk->tiles.dims.inter, unit);
 }
 
-/* Round `round` of a lap; number `count`, the last, has weight gradients alone. */
-MOK_HD void mok_fused_open_round(struct mok_fused_walk *walk, int32_t lap, int32_t round, int32_t begin)
-{
-    int32_t count = mok_walk_lap_minibatches(&walk->units, lap);
-    walk->round = round;
-    walk->round_begin = begin;
-    walk->round_pair = mok_fused_pairs_before(walk, lap, round);
-    walk->round_expert = mok_fused_experts_before(walk, lap, round - 1);
-    walk->round_wgrads = (mok_fused_experts_before(walk, lap, round) - walk->round_expert) * walk->wgrad_units;
-    walk->round_units = walk->round_wgrads + (round < count ? mok_fused_pairs_before(walk, lap, round + 1) - walk->round_pair : 0);
-}
-
-/* idx-th unit of a lap, behind the recompute. */
-MOK_HD void mok_fused_round_unit(struct mok_fused_walk *walk, int32_t idx, int32_t lap, struct mok_fused_unit *unit)
-{
-    if (walk->round < 0 || idx < walk->round_begin) {
-        mok_fused_open_round(walk, lap, 0, mok_fused_pairs_before(walk, lap, 0));
-    }
-    while (idx >= walk->round_begin + walk->round_units) {
-        mok_fused_open_round(walk, lap, walk->round + 1, walk->round_begin + walk->round_units);
-    }
-    int32_t inside = idx - walk->round_begin;
-    if (inside < 0) {
-        mok_fused_pair_unit(walk, idx, lap, unit);
-        return;
-    }
-    int32_t behind = (int32_t)((int64_t)inside * walk->round_wgrads / walk->round_units); /* weight gradients before this unit */
-    if ((int64_t)(inside + 1) * walk->round_wgrads >= (int64_t)(behind + 1) * walk->round_units) {
-        mok_fused_lap_wgrad(walk, walk->round_expert * walk->wgrad_units + behind, lap, unit);
-    } else {
-        mok_fused_pair_unit(walk, walk->round_pair + inside - behind, lap, unit);
-    }
-}
-
 /* Of a lap, or of the zeros behind the last lap. */
 MOK_HD void mok_fused_lap_unit(struct mok_fused_walk *walk, int32_t idx, struct mok_fused_unit *unit)
 {
@@ -182,26 +123,26 @@ MOK_HD void mok_fused_lap_unit(struct mok_fused_walk *walk, int32_t idx, struct 
     if (idx < walk->lap_begin) {
         walk->lap = 0;
         walk->lap_begin = 0;
-        walk->round = -1;
     }
     for (; walk->lap < tiles->num_laps; walk->lap++) {
         int32_t lap = walk->lap, first = mok_walk_lap_tile(tiles, lap), end = mok_walk_lap_tile(tiles, lap + 1);
         int32_t again_first = mok_walk_again_first(tiles, lap);
         int32_t again = (end - again_first + walk->span - 1) / walk->span * tiles->cols_again;
-        int32_t all = again + mok_fused_pairs_before(walk, lap, mok_walk_lap_minibatches(tiles, lap)) +
-                      mok_walk_experts_between(tiles, first, end) * walk->wgrad_units;
+        int32_t pairs = mok_fused_lap_pairs(walk, lap);
+        int32_t all = again + pairs + mok_walk_experts_between(tiles, first, end) * walk->wgrad_units;
         int32_t inside = idx - walk->lap_begin;
         if (inside >= all) {
             walk->lap_begin += all;
-            walk->round = -1;
             continue;
         }
         unit->task.lap = lap;
         if (inside < again) {
             unit->task.kind = MOK_TASK_RECOMPUTE;
             mok_fused_block_unit(walk, inside, again_first, end, tiles->cols_again, unit);
+        } else if (inside < again + pairs) {
+            mok_fused_pair_unit(walk, inside - again, lap, unit);
         } else {
-            mok_fused_round_unit(walk, inside - again, lap, unit);
+            mok_fused_lap_wgrad(walk, inside - again - pairs, lap, unit);
         }
         return;
     }

@@ -14,9 +14,6 @@
 #ifndef MOK_FUSED_PUSHES
 #define MOK_FUSED_PUSHES 1
 #endif
-#ifndef MOK_FUSED_INTERLEAVES
-#define MOK_FUSED_INTERLEAVES 0
-#endif
 
 enum {
     STEP = 64,      /* along the contraction */
@@ -145,7 +142,6 @@ mok_status mok_cuda_fused_forward(const struct mok_cuda_pass *pass)
     mok_cuda_fused_fill_activation(&args.activation, &pass->layer->activation);
     mok_cuda_fused_fill_walk(pass, num_comm, &args);
     args.walk.pushes_rows = MOK_FUSED_PUSHES;
-    args.walk.interleaves = MOK_FUSED_INTERLEAVES;
     mok_cuda_fused_cut_rows(&args);
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
     MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_forward", num_ctas, &args));
