@@ -199,8 +199,6 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
     return mok_cuda_stage_end(group, MOK_EVENT_WAIT + args.site, 0, stream);
 }
 
-int32_t mok_cuda_max_ctas(const struct mok_pass_group *group) { return group->gemm_ctas > 4 ? group->gemm_ctas : 4; }
-
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num)
 {
     int64_t most = mok_max64(group->move_ctas, group->gemm_ctas) * ELEMENT_BLOCKS; /* nothing else runs then */

@@ -37,9 +37,6 @@ enum mok_cuda_barrier_part { MOK_CUDA_ARRIVE = 1, MOK_CUDA_WAIT = 2 };
 
 mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier barrier, int parts, mok_stream stream);
 
-/* CTAs of a persistent kernel, at most: two clusters of two where a rank has fewer SMs. */
-int32_t mok_cuda_max_ctas(const struct mok_pass_group *group);
-
 /* Blocks for element-wise work on `num` items, a thread each. */
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num);
 

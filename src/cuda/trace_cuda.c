@@ -76,10 +76,13 @@ static void free_events(struct mok_pass_group *group)
     group->max_events = 0;
 }
 
+/* CTAs of a persistent kernel, at most: two clusters of two where a rank has fewer SMs. */
+static int32_t max_ctas(const struct mok_pass_group *group) { return group->gemm_ctas > 4 ? group->gemm_ctas : 4; }
+
 static mok_status allocate_events(struct mok_pass_group *group, int64_t max_events)
 {
     size_t lane_bytes = (size_t)max_events * sizeof(mok_event);
-    int32_t num_lanes = group->setup.path == MOK_PATH_FUSED ? mok_cuda_max_ctas(group) * MOK_LANE_ROLES : 0;
+    int32_t num_lanes = group->setup.path == MOK_PATH_FUSED ? max_ctas(group) * MOK_LANE_ROLES : 0;
     group->events = mok_cuda_alloc(group->device, lane_bytes);
     if (num_lanes > 0) {
         group->lane_events = mok_cuda_alloc(group->device, (size_t)num_lanes * lane_bytes);

@@ -8,9 +8,6 @@
 #include "base/status.h"
 #include "cuda/rank_pass.h"
 
-/* path and path_backward of setup, from config and sizes. */
-void mok_cuda_fused_choose_path(const mok_group_config *config, struct mok_pass_setup *setup);
-
 /* A ring and minibatch for the forward pass of the fused path, where config leaves them open. ring: as chosen for the staged path. */
 void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, struct mok_ring *ring);
 

@@ -1,7 +1,7 @@
 /*
- * Path, and minibatch, ring and look-ahead of the fused forward pass, where the caller leaves them open. Pure: in: sizes, workers; tests/unit runs it.
+ * Minibatch, ring and look-ahead of the fused passes, where the caller leaves them open. Pure: in: sizes, workers; tests/unit runs it.
  *
- * Measured on two H200s (docs/performance.md, sweeps): with a look-ahead of one, minibatches of fewer rows than fill all CTAs twice with every
+ * Forward, measured on two H200s (docs/performance.md, sweeps): with a look-ahead of one, minibatches of fewer rows than fill all CTAs twice with every
  * product make tiles wait for tiles; more rows gain a little. But every product waits for the first pull, unless a shared expert's products
  * come before: without one the first minibatch has no more rows than it must have.
  * Four places let pulls run ahead of the products; two are too few, and eight take memory away from the products early in the pass.
@@ -9,14 +9,6 @@
 #include "cuda/fused/fused.h"
 
 enum { MOST_ROWS = 8192, PLACES = 4, LOOK_AHEAD = 1, UNIT_TILES = 2 /* row tiles of a unit, for a cluster of two */ };
-
-/* AUTO: forward passes are fused: never slower than the staged path where both were measured. Backward passes are staged: fused ones were
- * slower by 3% (narrow experts) to 12%. */
-void mok_cuda_fused_choose_path(const mok_group_config *config, struct mok_pass_setup *setup)
-{
-    setup->path = config->path == MOK_PATH_STAGED ? MOK_PATH_STAGED : MOK_PATH_FUSED;
-    setup->path_backward = config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;
-}
 
 void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, struct mok_ring *ring)
 {
@@ -32,4 +24,10 @@ void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok
     int64_t needed = mok_ceil_div(most, ring->minibatch_rows);
     ring->num_places = (int32_t)mok_min64(config->ring_minibatches > 0 ? config->ring_minibatches : PLACES, needed);
     ring->look_ahead = (int32_t)mok_min64(config->look_ahead > 0 ? config->look_ahead : LOOK_AHEAD, ring->num_places - 1);
+}
+
+/* Half of what fills all CTAs twice: products wait for the first pull, and with a ring of one lap nothing else asks for large minibatches. */
+int64_t mok_cuda_fused_backward_rows(const struct mok_pass_setup *setup)
+{
+    return mok_round_up(mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, 1) / 2, 2 * MOK_TILE_ROWS);
 }

@@ -22,12 +22,6 @@ mok_status mok_cuda_fused_prepare_backward(void)
     return mok_cuda_fused_load(&kernel, "fused_backward", mok_cuda_fused_backward_args_bytes(), sizeof(struct mok_fused_backward_args));
 }
 
-/* Half of what fills all CTAs twice: products wait for the first pull, and with a ring of one lap nothing else asks for large minibatches. */
-int64_t mok_cuda_fused_backward_rows(const struct mok_pass_setup *setup)
-{
-    return mok_round_up(mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, 1) / 2, 2 * MOK_TILE_ROWS);
-}
-
 /* ---- arguments -------------------------------------------------------------------------------------------------------------- */
 
 /* Routed experts or the shared expert: buffers of `rows` rows, weights of `num` experts of width `inter`. */
