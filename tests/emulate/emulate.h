@@ -25,6 +25,13 @@ struct emulate_map {
     int32_t element_bytes;
 };
 
+/* A function whose fmaf is one instruction where the machine has it, and a call elsewhere: the bits are the same. */
+#if defined(__x86_64__) && !defined(__clang__)
+#define EMULATE_FMA __attribute__((target_clones("fma", "default")))
+#else
+#define EMULATE_FMA
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/bf16.h"
 #include "cuda/fused/fused.h"
+#include "emulate.h"
 #include "emulate_table.h"
 
 /* What the rows of one expert (or the tokens) leave behind, in row order. */
@@ -54,7 +55,7 @@ static void close_sums(struct sums *sums)
 }
 
 /* sums[i][j] += a[i] b[j] */
-static void add_outer(const uint16_t *a, int32_t rows, const uint16_t *b, int32_t cols, float *sums)
+EMULATE_FMA static void add_outer(const uint16_t *a, int32_t rows, const uint16_t *b, int32_t cols, float *sums)
 {
     for (int64_t i = 0; i < rows; i++) {
         for (int32_t j = 0; j < cols; j++) {

@@ -235,7 +235,7 @@ static float operand(const uint8_t *shared, uint32_t base, int is_mn, uint32_t l
 }
 
 /* This thread's accumulators of a 64 x 256 x 16 product; their places: hw/wgmma.cuh. */
-static void multiply(const struct product &product)
+EMULATE_FMA static void multiply(const struct product &product)
 {
     const uint8_t *shared = emulate_me->cta->shared;
     uint32_t lane = emulate_me->idx % EMULATE_WARP, row = emulate_me->idx % 128 / EMULATE_WARP * 16 + lane / 4;
@@ -249,10 +249,14 @@ static void multiply(const struct product &product)
         if (col % 8 / 2 != lane % 4) {
             continue;
         }
+        float b[STEP];
+        for (uint32_t k = 0; k < STEP; k++) {
+            b[k] = operand(shared, product.b, product.b_mn, col, k);
+        }
         for (uint32_t half = 0; half < 2; half++) {
             float *acc = &product.acc[4 * (col / 8) + 2 * half + col % 2], sum = product.first ? 0.0f : *acc;
             for (uint32_t k = 0; k < STEP; k++) {
-                sum = fmaf(a[half][k], operand(shared, product.b, product.b_mn, col, k), sum);
+                sum = fmaf(a[half][k], b[k], sum);
             }
             *acc = sum;
         }

@@ -4,6 +4,7 @@
 #ifndef MOK_EMULATE_MACHINE_H
 #define MOK_EMULATE_MACHINE_H
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <deque>
@@ -49,7 +50,9 @@ struct product {
 };
 
 struct thread {
-    ucontext_t context;
+    ucontext_t context; /* where it begins */
+    jmp_buf place;      /* where it goes on */
+    int has_begun = 0;
     void *stack;
     struct cta *cta;
     unsigned idx;

@@ -1,6 +1,7 @@
 /*
  * See emulate_world.h.
  */
+#include "emulate.h"
 #include "emulate_world.h"
 
 #include <math.h>
@@ -112,7 +113,7 @@ void world_close(struct world *world)
 
 /* ---- a row of the layer ------------------------------------------------------------------------------------------------------- */
 
-static uint16_t dot(const uint16_t *a, const uint16_t *b, int32_t count)
+EMULATE_FMA static uint16_t dot(const uint16_t *a, const uint16_t *b, int32_t count)
 {
     float sum = 0;
     for (int32_t k = 0; k < count; k++) {
@@ -149,7 +150,7 @@ void world_row(const struct world *world, const uint16_t *x, uint16_t *const wei
 }
 
 /* The sums that the products make of a vector and the columns of a matrix [count, cols]: sums += a^T B. */
-static void add_columns(const uint16_t *a, const uint16_t *matrix, int32_t count, int32_t cols, float *sums)
+EMULATE_FMA static void add_columns(const uint16_t *a, const uint16_t *matrix, int32_t count, int32_t cols, float *sums)
 {
     for (int32_t k = 0; k < count; k++) {
         for (int32_t j = 0; j < cols; j++) {
