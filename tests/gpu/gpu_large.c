@@ -77,6 +77,7 @@ static int make_tensors(struct tensors *tensors)
     for (int m = 0; m < NUM_MATRICES && ok; m++) {
         ok = alloc(&tensors->weights[m], (size_t)MATRIX * 2) && fill(tensors->weights[m], MATRIX, block, 5000000 + m);
     }
+    ok = cudaDeviceSynchronize() == cudaSuccess && ok; /* copies within the device, and fills, go on behind the call; the passes' stream waits for none */
     cudaFree(block);
     free(values);
     free(ids);
@@ -90,7 +91,7 @@ static int make_results(struct results *results)
     for (int m = 0; m < NUM_MATRICES && ok; m++) {
         ok = alloc(&results->grads[m], (size_t)MATRIX * 4) && cudaMemset(results->grads[m], 0, (size_t)MATRIX * 4) == cudaSuccess;
     }
-    return ok;
+    return cudaDeviceSynchronize() == cudaSuccess && ok;
 }
 
 static void free_results(struct results *results)

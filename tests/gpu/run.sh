@@ -137,7 +137,7 @@ run gpu_stress 150 "$bin/gpu_stress" $long
 run gpu_beside 120 "$bin/gpu_beside"
 run gpu_nccl 150 "$bin/gpu_nccl"
 run gpu_life 60 "$bin/gpu_life"
-run gpu_large 90 "$bin/gpu_large"
+run gpu_large 30 "$bin/gpu_large"
 if [ -x "$bin/gpu_files" ]; then
     run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
 else
