@@ -39,6 +39,12 @@ def options_of(point):
     return dict(pair.split("=") for pair in point["options"].split(",") if pair)
 
 
+def without_places(sweep):
+    """The command with the names of files alone: where they stood says nothing to others."""
+    words = [os.path.basename(word) if word.startswith("/") else word for word in sweep["command"].split(" ")]
+    return {**sweep, "command": " ".join(words)}
+
+
 def series(sweep, option):
     """Points that set this option and the path alone."""
     pairs = []
@@ -130,7 +136,7 @@ def main():
     sweeps = read_sweeps(given.sweeps)
     if given.merge:
         with open(given.merge, "w", encoding="utf-8") as file:
-            file.write("[\n" + ",\n".join(json.dumps(shorten(sweep)) for sweep in sweeps) + "\n]\n")
+            file.write("[\n" + ",\n".join(json.dumps(shorten(without_places(sweep))) for sweep in sweeps) + "\n]\n")
     if given.out:
         with open(given.out, "w", encoding="utf-8") as file:
             file.write(draw(sweeps))
