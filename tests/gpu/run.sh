@@ -2,7 +2,7 @@
 # Builds the library and everything that needs a GPU on a GPU machine, and runs it. Prints "N passed, N failed, N skipped" last; exit code 0 when
 # nothing failed and something passed.
 #
-# Usage: run.sh [--long] [BUILD_DIR]      --long: the stress tests with their full numbers everywhere
+# Usage: run.sh [--long] [BUILD_DIR]      --long: the stress tests with their full numbers everywhere; sanitizers also on the fused path
 # Needs cmake, ninja, gcc and nvcc. What else is there is used: OpenBLAS, cJSON (MOK_CJSON_ROOT), MPI, NCCL (MOK_NCCL_ROOT, or Python's package),
 # compute-sanitizer.
 #
@@ -106,6 +106,12 @@ sanitize() {
     for case in bad-ids-one-rank counts-one-rank one-expert-bf16; do
         run "racecheck_$case" 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$bin/gpu_cases" --timeout 30000 $case
     done
+    [ -n "$long" ] || return
+    for case in all-different tiny-ring-bf16 gpt-oss bad-ids; do
+        run "memcheck_fused_$case" 90 env CUDA_DEVICE_MAX_CONNECTIONS=16 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/gpu_cases" --in-step \
+            --fused --timeout 40000 $case
+    done
+    run racecheck_fused_one-expert-bf16 90 compute-sanitizer --tool racecheck --error-exitcode 9 "$bin/gpu_cases" --fused --timeout 40000 one-expert-bf16
 }
 
 # All GPUs in another order: device 0 of the process is the last one.
