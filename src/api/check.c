@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "api/setup.h"
 #include "base/status.h"
 
 mok_status mok_api_check_given(const char *name, const void *pointer)
@@ -53,7 +52,7 @@ mok_status mok_api_check_optional(const char *name, const void *pointer, int64_t
 
 mok_status mok_api_check_stream(const struct mok_pass_ops *ops, mok_stream stream)
 {
-    if (stream != NULL && mok_api_backend_of(ops) == MOK_BACKEND_CPU) {
+    if (stream != NULL && ops->backend == MOK_BACKEND_CPU) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "stream is %p: must be NULL with the CPU backend", stream);
     }
     return MOK_OK;

@@ -127,7 +127,7 @@ mok_status mok_api_create(const mok_group_config *wanted, const struct mok_pass_
                           mok_group **group_out)
 {
     mok_group_config decided = *wanted, *config = &decided;
-    config->backend = mok_api_backend_of(ops);
+    config->backend = ops->backend;
     MOK_TRY(check_pair(config->backend, config->peer));
     mok_group *group = NULL;
     struct mok_pass_setup setup;

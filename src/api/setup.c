@@ -42,8 +42,6 @@ mok_status mok_api_find_backend(int32_t backend, const struct mok_pass_ops **ops
 #endif
 }
 
-int32_t mok_api_backend_of(const struct mok_pass_ops *ops) { return strcmp(ops->name, "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU; }
-
 /* keep_rows as it will be used: the same on all ranks, so the bound is that of the rank that can own most. */
 static int64_t kept_rows(const mok_group_config *config, const struct mok_dims *dims)
 {

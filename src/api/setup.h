@@ -9,9 +9,6 @@
 /* The backend of a config. AUTO is CUDA where it can be used, else CPU. Errors: MOK_ERR_NOT_BUILT. */
 mok_status mok_api_find_backend(int32_t backend, const struct mok_pass_ops **ops_out);
 
-/* MOK_BACKEND_CPU or MOK_BACKEND_CUDA. */
-int32_t mok_api_backend_of(const struct mok_pass_ops *ops);
-
 /* Fills what follows from the config, then lets the backend choose the rest. */
 mok_status mok_api_setup(const mok_group_config *config, const struct mok_pass_ops *ops, struct mok_pass_setup *setup_out);
 

@@ -96,6 +96,7 @@ static mok_status peer_memory(const struct mok_pass_setup *setup, struct mok_pee
 
 const struct mok_pass_ops mok_pass_cpu = {
     .name = "cpu",
+    .backend = MOK_BACKEND_CPU,
     .probe = probe,
     .choose = choose,
     .memory = memory,

@@ -69,6 +69,7 @@ struct mok_pass_backward {
  * call. */
 struct mok_pass_ops {
     const char *name;
+    int32_t backend; /* MOK_BACKEND_CPU or MOK_BACKEND_CUDA */
 
     /* Local. MOK_OK, or why this backend cannot be used on this machine. */
     mok_status (*probe)(void);

@@ -202,6 +202,7 @@ static mok_status fake_trace_take(struct mok_pass_group *group, mok_event *event
 
 static const struct mok_pass_ops fake_ops = {
     .name = "cpu",
+    .backend = MOK_BACKEND_CPU,
     .probe = fake_probe,
     .choose = fake_choose,
     .memory = fake_memory,

@@ -80,6 +80,7 @@ mok_status mok_cuda_poison(struct mok_pass_group *group, int byte)
 
 const struct mok_pass_ops mok_pass_cuda = {
     .name = "cuda",
+    .backend = MOK_BACKEND_CUDA,
     .probe = mok_cuda_probe,
     .choose = mok_cuda_choose,
     .memory = cuda_memory,
