@@ -40,6 +40,9 @@ extern "C" {
  * when one is done. */
 void emulate_run(void (*kernel)(const void *args), const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
 
+/* The next arrival at one of the barriers that stand in bytes [first, end) of a CTA's shared memory is lost, once: for tests of limits. */
+void emulate_lose_arrival(uint32_t first, uint32_t end);
+
 /* ---- what a running thread may call; they may give the turn away ---------------------------------------------------------------- */
 
 unsigned emulate_thread(void);

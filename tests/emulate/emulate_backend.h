@@ -17,5 +17,7 @@ extern struct emulate_launch emulate_next;
 void emulate_fused(const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
 /* The same of a backward pass, with a struct mok_fused_backward_args. */
 void emulate_fused_backward(const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
+/* The next forward pass loses a panel on its way from a multiplying warp to the pusher. */
+void emulate_fused_lose_panel(void);
 
 #endif

@@ -66,7 +66,26 @@ static void change_barrier(uint8_t *at, uint32_t arrivals, int64_t bytes)
 }
 
 void emulate_barrier_init(uint32_t barrier, uint32_t arrivals) { write_barrier(emulate_at(barrier), {arrivals, arrivals, 0, 0}); }
-void emulate_barrier_arrive(uint32_t barrier, int64_t expected_bytes) { change_barrier(emulate_at(barrier), 1, expected_bytes); }
+
+static struct {
+    uint32_t first, end;
+} lost; /* barriers that lose an arrival */
+
+void emulate_lose_arrival(uint32_t first, uint32_t end)
+{
+    lost.first = first;
+    lost.end = end;
+}
+
+void emulate_barrier_arrive(uint32_t barrier, int64_t expected_bytes)
+{
+    uint32_t offset = barrier & 0xffffff;
+    if (offset >= lost.first && offset < lost.end) {
+        lost.end = 0;
+        return;
+    }
+    change_barrier(emulate_at(barrier), 1, expected_bytes);
+}
 
 int emulate_barrier_passed(uint32_t barrier, uint32_t parity)
 {

@@ -15,3 +15,9 @@ extern "C" void emulate_fused(const void *args, int32_t num_ctas, int32_t cluste
 {
     emulate_run(run_thread, args, num_ctas, cluster, resident, seed);
 }
+
+extern "C" void emulate_fused_lose_panel(void)
+{
+    uint32_t first = (uint32_t)offsetof(mok_fused_shared, panel_full);
+    emulate_lose_arrival(first, first + (uint32_t)sizeof(((mok_fused_shared *)NULL)->panel_full));
+}

@@ -4,6 +4,8 @@
  *
  *   emulate [--backward] [--seeds N] [NAME]    --backward: backward passes, behind forward passes that are not checked
  *                                              NAME: only cases whose name contains it; N: each with N seeds, default 1
+ *   emulate --lose-panel                       a forward pass whose pusher waits for a panel that never comes, and nobody else for anything: it must
+ *                                              end by the pusher's own limit, which ends this program
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,9 @@ static const struct world_case cases[] = {
     {"workers far apart", 1, 2, 2, 72, 136, 0, {450}, 256, 1, 0, 16, 16, 0, 0, 0, 0, 0, 0, 0},
     {"long products", 1, 4, 2, 1600, 1400, 0, {20}, 256, 2, 1, 2, 4, 0, 0, 1, 256, 0, 0, 1},
 };
+
+/* One down tile of one panel: behind the last one nobody waits for the pusher. */
+static const struct world_case one_panel = {"one panel", 1, 1, 1, 64, 64, 0, {10}, 128, 1, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0};
 
 static mok_status launch(struct table *table, int32_t rank)
 {
@@ -170,6 +175,11 @@ int main(int argc, char **argv)
             num_seeds = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--backward") == 0) {
             is_backward = 1;
+        } else if (strcmp(argv[i], "--lose-panel") == 0) {
+            emulate_fused_lose_panel();
+            (void)run(&one_panel, 1, NO_TROUBLE, 0);
+            printf("the pass ended as if nothing were lost\n");
+            return 1;
         } else {
             name = argv[i];
         }

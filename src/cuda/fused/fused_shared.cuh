@@ -206,25 +206,35 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
 }
 
 /*
- * Waits in the queue. The other side ends by itself, within the limit of the scout's waits, and says so with an invalid tile; a standstill
- * of twice that limit is a bug, and the host sees a device error.
+ * Waits inside a CTA or cluster: the other side ends by itself, within the limits of the waits for other CTAs (fused/fused_counter.cuh), and says so. So a
+ * standstill of this rank of twice that limit is a bug, and the host sees a device error. What a wait remembers:
  */
+struct mok_fused_standstill {
+    uint64_t since;
+    uint32_t progress;
+};
+
+MOK_DEVICE void mok_fused_check_standstill(const struct mok_fused_args *args, struct mok_fused_standstill *still)
+{
+    uint32_t now = mok_hw_load_relaxed_gpu(&args->state->progress);
+    if (now != still->progress) {
+        still->progress = now;
+        still->since = mok_hw_time_ns();
+    }
+    if (mok_hw_time_ns() - still->since > 2 * args->watch.local_limit_ns + args->wait_limit_ns) {
+        mok_hw_raise_device_error();
+    }
+}
+
+/* Waits in the queue. */
 MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t *bar, uint32_t parity)
 {
     if (mok_hw_mbarrier_try_wait_acquire_cluster(bar, parity)) {
         return;
     }
-    uint64_t since = mok_hw_time_ns();
-    uint32_t progress = 0;
+    struct mok_fused_standstill still = {mok_hw_time_ns(), 0};
     while (!mok_hw_mbarrier_try_wait_acquire_cluster(bar, parity)) {
-        uint32_t now = mok_hw_load_relaxed_gpu(&args->state->progress);
-        if (now != progress) {
-            progress = now;
-            since = mok_hw_time_ns();
-        }
-        if (mok_hw_time_ns() - since > 2 * args->watch.local_limit_ns + args->wait_limit_ns) {
-            mok_hw_raise_device_error();
-        }
+        mok_fused_check_standstill(args, &still);
     }
 }
 

@@ -15,7 +15,11 @@
 #include "cuda/fused/fused_shared.cuh"
 #include "cuda/gemm/gemm_store.cuh"
 
-enum { MOK_FUSED_ROWS_OF_LANE = MOK_TILE_ROWS / 32, MOK_FUSED_PUSH_NAP_NS = 40 };
+enum {
+    MOK_FUSED_ROWS_OF_LANE = MOK_TILE_ROWS / 32,
+    MOK_FUSED_PUSH_NAP_NS = 40,
+    MOK_FUSED_PUSH_LOOKS = 1 << 12 /* in vain between two at the clock, about half a millisecond: that look takes longer than a nap */
+};
 
 struct mok_fused_pusher {
     uint32_t queue_parity;
@@ -25,6 +29,8 @@ struct mok_fused_pusher {
     int32_t next_panels;                           /* a lane's own: of its warp */
     int32_t panels;                                /* likewise: left of the tile that is being pushed */
     uint32_t parity;                               /* likewise: of panel_full */
+    uint32_t looks;                                /* in vain, one after another */
+    struct mok_fused_standstill still;             /* since 0: it has not looked at the clock yet */
 };
 
 MOK_DEVICE void mok_fused_take_next(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pusher *pusher)
@@ -102,10 +108,20 @@ MOK_DEVICE int mok_fused_push_ready(const struct mok_fused_args *args, mok_fused
     return ready != 0;
 }
 
+/* No panel is there: naps. Now and then looks whether the wait has a limit left. */
+MOK_DEVICE void mok_fused_await_panels(const struct mok_fused_args *args, struct mok_fused_pusher *pusher)
+{
+    if (++pusher->looks % MOK_FUSED_PUSH_LOOKS == 0) {
+        pusher->still.since = pusher->still.since == 0 ? mok_hw_time_ns() : pusher->still.since;
+        mok_fused_check_standstill(args, &pusher->still);
+    }
+    mok_hw_nap(MOK_FUSED_PUSH_NAP_NS);
+}
+
 /* One warp. */
 MOK_DEVICE void mok_fused_push(const struct mok_fused_args *args, mok_fused_shared *shared)
 {
-    struct mok_fused_pusher pusher = {0, 0, 0, {{-1, 0}}, 0, 0, 0};
+    struct mok_fused_pusher pusher = {0, 0, 0, {{-1, 0}}, 0, 0, 0, 0, {0, 0}};
     for (;;) {
         int is_busy = __ballot_sync(0xffffffffu, pusher.panels > 0) != 0;
         if (!is_busy && pusher.has_next) {
@@ -124,8 +140,14 @@ MOK_DEVICE void mok_fused_push(const struct mok_fused_args *args, mok_fused_shar
                 mok_fused_take_next(args, shared, &pusher);
             }
         }
-        if (is_busy && !mok_fused_push_ready(args, shared, &pusher)) {
-            mok_hw_nap(MOK_FUSED_PUSH_NAP_NS);
+        if (!is_busy) {
+            continue;
+        }
+        if (mok_fused_push_ready(args, shared, &pusher)) {
+            pusher.looks = 0;
+            pusher.still.since = 0;
+        } else {
+            mok_fused_await_panels(args, &pusher);
         }
     }
     mok_hw_fence_sys();
