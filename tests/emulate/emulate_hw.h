@@ -213,6 +213,7 @@ MOK_DEVICE void mok_hw_mbarrier_arrive_expect_cta(uint64_t *bar, uint32_t bytes)
 MOK_DEVICE uint32_t mok_hw_cluster_address(const void *pointer, uint32_t cta) { return (emulate_address(pointer) & 0xffffff) | cta << 24; }
 MOK_DEVICE void mok_hw_mbarrier_arrive_cluster(uint64_t *bar, uint32_t cta) { emulate_barrier_arrive(mok_hw_cluster_address(bar, cta), 0); }
 MOK_DEVICE void mok_hw_mbarrier_arrive_release_cluster(uint32_t bar) { emulate_barrier_arrive(bar, 0); }
+MOK_DEVICE void mok_hw_mbarrier_arrive_relaxed_cluster(uint32_t bar) { emulate_barrier_arrive(bar, 0); }
 
 MOK_DEVICE uint32_t mok_hw_mbarrier_try_wait_cta(uint64_t *bar, uint32_t parity)
 {

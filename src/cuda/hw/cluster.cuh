@@ -4,7 +4,8 @@
  *
  * | release                                    | acquire                                       |
  * | mok_hw_mbarrier_arrive_release_cluster     | mok_hw_mbarrier_try_wait_acquire_cluster      |
- * | mok_hw_fence_cluster, then any arrival     | the same                                      |
+ * | mok_hw_fence_cluster, then                 | the same                                      |
+ * |   mok_hw_mbarrier_arrive_relaxed_cluster   |                                               |
  */
 #ifndef MOK_CUDA_HW_CLUSTER_CUH
 #define MOK_CUDA_HW_CLUSTER_CUH
@@ -24,12 +25,18 @@ MOK_DEVICE void mok_hw_cluster_store(uint32_t address, uint32_t value)
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-/* Orders this thread's accesses before it with those after it, for every observer of the cluster. Before an arrival it makes that a release. */
+/* Orders this thread's accesses before it with those after it, for every observer of the cluster. In front of a relaxed arrival it makes that a release. */
 MOK_DEVICE void mok_hw_fence_cluster(void) { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 
 MOK_DEVICE void mok_hw_mbarrier_arrive_release_cluster(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+/* Orders nothing by itself: a fence in front of it does. */
+MOK_DEVICE void mok_hw_mbarrier_arrive_relaxed_cluster(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
 /* 1 when the phase is complete. */

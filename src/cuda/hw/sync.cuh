@@ -39,10 +39,6 @@ MOK_DEVICE void mok_hw_grid_let_follow(void) { asm volatile("griddepcontrol.laun
  * keeps to the registers of the kernel's entry, whatever setmaxnreg grants, and spills. */
 MOK_DEVICE void mok_hw_raise_device_error(void) { asm volatile("st.global.u32 [%0], %1;" ::"l"((uint64_t)0), "r"(0) : "memory"); }
 
-/* No instruction: the compiler takes the value for a new one. Keeps it from writing a loop once for every value that is the same in all its
- * turns. */
-MOK_DEVICE void mok_hw_hide(int32_t *value) { asm volatile("" : "+r"(*value)); }
-
 /* Registers a thread of the calling warpgroup may use from here on. Takes effect in all four warps; a multiple of 8. */
 #define MOK_HW_REGISTERS_UP(count) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)(count)))
 #define MOK_HW_REGISTERS_DOWN(count) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)(count)))

@@ -7,8 +7,6 @@
 
 #include "cuda/hw/address.cuh"
 
-MOK_DEVICE void mok_hw_tma_prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory"); }
-
 /* Global to shared memory; `bar` receives the bytes. */
 MOK_DEVICE void mok_hw_tma_load_2d(void *to, const void *map, uint64_t *bar, int32_t c0, int32_t c1)
 {

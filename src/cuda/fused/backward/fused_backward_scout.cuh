@@ -229,7 +229,7 @@ MOK_DEVICE void mok_fused_backward_scout(const struct mok_fused_backward_args *a
         mok_fused_wait_queue(&args->pass, &shared->tile_empty, (turn + 1) & 1);
         mok_fused_trace_add(&args->pass.trace, &shared->lanes, MOK_LANE_SCOUT, MOK_EVENT_WAIT + MOK_SITE_QUEUE, 0, since);
         for (uint32_t cta = 0; cta < mok_tile_fused::CLUSTER; cta++) {
-            mok_hw_mbarrier_arrive_cluster(&shared->tile_full, cta);
+            mok_hw_mbarrier_arrive_relaxed_cluster(mok_hw_cluster_address(&shared->tile_full, cta));
         }
         if (!valid) {
             break;

@@ -126,22 +126,12 @@ MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, int pushes, 
     }
 }
 
-/* 4 elements of h from two words of g and of u, written over g. */
-MOK_DEVICE void mok_fused_activate_words(const struct mok_gemm_activation *act, int clamps, uint32_t *g, const uint32_t *u)
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        g[i] = mok_hw_pack_bf16(mok_cuda_activate(act, clamps, mok_cuda_bf16_low(g[i]), mok_cuda_bf16_low(u[i])),
-                                mok_cuda_activate(act, clamps, mok_cuda_bf16_high(g[i]), mok_cuda_bf16_high(u[i])));
-    }
-}
-
 /* Eighth `eighth` of panel `panel` of h, written over g; the second of a quarter stores it. */
 MOK_DEVICE void mok_fused_finish_h(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pending *pending,
                                    int panel, int eighth)
 {
     uint32_t *packed = pending->words + MOK_PANEL_WORDS * panel, *g = packed + 2 * eighth, *u = g + 2 * MOK_PANEL_WORDS;
-    mok_fused_activate_words(&args->activation, 1, g, u); /* without a limit it is infinite: the same bits, half the code */
+    mok_cuda_activate_words(&args->activation, 1, g, u); /* without a limit it is infinite: the same bits, half the code */
     if (eighth % 2 == 1) {
         mok_fused_finish_quarters(shared, 0, &args->gemm[pending->gemm].out[0], packed, eighth / 2, 1, pending->row, pending->rows,
                                   pending->col + panel * MOK_PANEL_COLS);
