@@ -6,7 +6,7 @@
  *  - The control block is zeroed once, at creation. Counts of builds and passes live here and not on the host, so that a captured graph
  *    replays with the right ones.
  *  - The record is written by the device (and by the host when a call fails), read by the host without synchronising. The first fault wins.
- *  - After a barrier that did not complete, `sched_ok` or `pass_ok` is 0 and the kernels behind it touch no peer.
+ *  - After an ENTRY or EXIT barrier that did not complete, `pass_ok` is 0; after a SCHED barrier the schedule has no rows. The kernels behind it then touch no peer.
  */
 #ifndef MOK_CUDA_CONTROL_H
 #define MOK_CUDA_CONTROL_H
@@ -16,7 +16,7 @@
 struct mok_cuda_control {
     uint32_t sched;       /* schedules whose SCHED barrier this rank has seen complete: n of the last one */
     uint32_t pass;        /* passes whose ENTRY barrier this rank has seen complete */
-    uint32_t sched_ok;    /* 1: the last SCHED barrier completed */
+    uint32_t sched_ok;    /* 1: the last SCHED barrier completed; for whoever looks at a stopped group, no kernel reads it */
     uint32_t pass_ok;     /* 1: the last ENTRY (then EXIT) barrier completed */
     uint32_t fault_claim; /* 0 until somebody writes the fault into the record */
     uint32_t sum_blocks;  /* blocks of the final sum that are done; back to 0 with the last */

@@ -13,7 +13,7 @@
 #include "plan/walk.h"
 #include "trace/lane.h"
 
-/* The products of a forward pass. */
+/* The products of a forward pass; a backward pass makes g and u again with the two of gate+up. */
 enum { MOK_FUSED_GATE_UP, MOK_FUSED_DOWN, MOK_FUSED_SHARED_GATE_UP, MOK_FUSED_SHARED_DOWN, MOK_FUSED_NUM_GEMMS };
 
 struct mok_fused_gemm {

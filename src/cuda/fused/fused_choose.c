@@ -29,5 +29,5 @@ void mok_cuda_fused_choose_ring(const mok_group_config *config, const struct mok
 /* Half of what fills all CTAs twice: products wait for the first pull, and with a ring of one lap nothing else asks for large minibatches. */
 int64_t mok_cuda_fused_backward_rows(const struct mok_pass_setup *setup)
 {
-    return mok_round_up(mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, 1) / 2, 2 * MOK_TILE_ROWS);
+    return mok_round_up(mok_plan_minibatch_rows(&setup->dims, setup->compute_workers, 1) / 2, UNIT_TILES * MOK_TILE_ROWS);
 }

@@ -5,7 +5,7 @@
  *
  * Rows are cut into chunks, one chunk of one row is an item, and a lane has one place in shared memory through which its items go, one
  * after the other and independent of the other lanes:
- *   FREE      takes the worker's next item, load -> landed[lane] (bytes of the item)
+ *   FREE      takes the share's next item, load -> landed[lane] (bytes of the item)
  *   LOADING   landed -> store, commit -> STORING
  *   STORING   at the next look: wait_group.read (the place is read, not yet written elsewhere) -> FREE
  *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; behind the last step a
@@ -13,7 +13,7 @@
  * A step has num_comm shares, and a mover takes the next share that nobody has taken, like a task: those of a step before those of the
  * next. So a mover that does not run, because something else holds its SM, owes nothing to those that do; the lowest share that is not done
  * is always under way, and all it waits for are shares and tasks below it. A share is made of turns of a few rows, in the order of the
- * rows. A turn of a push begins when its row tile's y is there; until then the lanes go on with what they have.
+ * rows. A turn of a push begins when its row tile's y (backward: dx) is there; until then the lanes go on with what they have.
  *
  * Two homes for the places: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication
  * CTAs that stand apart, and (args->primes) for shares of the first pull: without a shared expert every product waits until all of them
@@ -105,13 +105,13 @@ MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args
     return copy;
 }
 
-/* Row tiles whose y is known to be there: bit i of mask is tile base + i. */
+/* Row tiles whose y or dx is known to be there: bit i of mask is tile base + i. */
 struct mok_fused_ready {
     int32_t base;
     uint32_t mask;
 };
 
-/* Push: whether y of row tile `tile` is there. Looks at those behind it at the same time, up to `end`. */
+/* Push: whether y or dx of row tile `tile` is there. Looks at those behind it at the same time, up to `end`. */
 MOK_DEVICE int mok_fused_has_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
                                   struct mok_fused_ready *ready)
 {
@@ -148,11 +148,11 @@ MOK_DEVICE int mok_fused_wait_tile(const struct mok_fused_args *args, const stru
     return alive;
 }
 
-/* A worker's way through a job. Equal in all lanes but for what is called a lane's own. */
+/* A mover's way through a share of a job. Equal in all lanes but for what is called a lane's own. */
 struct mok_fused_trip {
-    int32_t worker;
+    int32_t worker;      /* which share of the step's */
     int32_t turn_items;  /* items of a turn */
-    int32_t num_items;   /* of all the worker's turns */
+    int32_t num_items;   /* of all the share's turns */
     int32_t next;        /* the next item that nobody has taken */
     int32_t known;       /* items below this are there to be taken */
     int32_t state;       /* a lane's own */
@@ -161,7 +161,7 @@ struct mok_fused_trip {
     struct mok_fused_ready ready;
 };
 
-/* Row inside the job of turn `turn` of the worker. */
+/* Row inside the job of turn `turn` of the share. */
 MOK_DEVICE int32_t mok_fused_turn_row(const struct mok_walk *walk, const struct mok_fused_trip *trip, int32_t turn)
 {
     return (trip->worker + turn * walk->num_comm) * MOK_FUSED_TURN_ROWS;
@@ -178,7 +178,7 @@ MOK_DEVICE struct mok_fused_trip mok_fused_begin_trip(const struct mok_walk *wal
     return trip;
 }
 
-/* Push: goes on to the next turns as far as their y is there. Waits for it when no lane has anything under way. Returns whether alive. */
+/* Push: goes on to the next turns as far as their rows are there. Waits for it when no lane has anything under way. Returns whether alive. */
 MOK_DEVICE int mok_fused_look_ahead(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_fused_job *job,
                                     struct mok_fused_lanes *lanes, int is_idle, struct mok_fused_trip *trip)
 {
@@ -241,7 +241,7 @@ MOK_DEVICE int mok_fused_look(struct mok_fused_pipe *pipe, struct mok_fused_trip
     return __ballot_sync(0xffffffffu, went_on) != 0;
 }
 
-/* Nothing has landed for many looks: returns whether there is time left. */
+/* Nothing has landed for many looks: returns whether there is time left. since 0: it begins to count here. */
 MOK_DEVICE int mok_fused_has_time(const struct mok_fused_args *args, uint64_t *since)
 {
     uint64_t now = mok_hw_time_ns();

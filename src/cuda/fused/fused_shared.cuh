@@ -1,11 +1,15 @@
 /*
  * Shared memory of a CTA of a fused kernel, its barriers, and the queue that hands tiles on.
  *
+ * Data in: struct mok_fused_args. Data out: what lies here between the roles, and nothing of it outlives the kernel.
+ *
  * Roles of a CTA (384 threads), each in a file of fused/forward and of fused/backward: warpgroups 0 and 1 multiply; of warpgroup 2
- *   load    (warp 8)               loads operands of the tile in the queue, step by step
- *   scout   (a thread of warp 9)   first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA
- *   move    (warp 10)              communication CTAs only: pulls rows; pushes them, unless the down tiles do
- *   push    (warp 11)              takes finished panels of y from the multiplying warps to the slots of their rows
+ *   load      (warp 8)    loads operands of the tile in the queue, step by step
+ *   scout     (warp 9)    first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA. Forward: a lane for each
+ *                         CTA; backward: one thread
+ *   move      (warp 10)   communication CTAs only: pulls rows; pushes them, unless the down tiles do
+ *   push      (warp 11)   forward: takes finished panels of y from the multiplying warps to the slots of their rows
+ *   announce  (warp 11)   backward, one thread: counts up what a tile that is stored is counted in
  *
  * Queue of one tile. It is posted only when its inputs are complete, so loader and multiplying warps never wait for another CTA's work but
  * in the queue itself. The loader gives the place free a few steps before it has issued its last load: late enough that units stay with
@@ -14,11 +18,18 @@
  *   barrier         arrivals                                           waits
  *   full[s]         the own loader + 48 KB from either loader          the own multiplying warps
  *   empty[s]        8 multiplying warps of each CTA                    the own loader
- *   tile_full       the scout, tile written                            the own loader, multiplying warps and pusher
- *   tile_empty      loader, pusher and 8 multiplying warps of each CTA the scout; stands in the first CTA of the cluster
+ *   tile_full       the scout, tile written                            the own loader, multiplying warps and (forward) pusher
+ *   tile_empty      loader, 8 multiplying warps and (forward) pusher   the scout; stands in the first CTA of the cluster
+ *                   of each CTA
+ *   landed[w][l]    lane l of the mover + the bytes of its item        that lane; w: through the small places, or the wide ones
+ *  forward
  *   panel_full[w]   multiplying warp w, panel written                  the own pusher
  *   panel_empty[w]  the pusher, panel read                             multiplying warp w
- *   landed[w][l]    lane l of the mover + the bytes of its item        that lane
+ *  backward, the same words (fused/backward/fused_backward_finish.cuh)
+ *   panel_full[t]   8 multiplying warps, the tile of turn t stored     warp 11
+ *   panel_empty[0]  warp 11, a tile announced                          multiplying warp 0
+ *
+ * Orders of memory that go with the queue: docs/protocol.md, section 7.
  */
 #ifndef MOK_CUDA_FUSED_SHARED_CUH
 #define MOK_CUDA_FUSED_SHARED_CUH
@@ -48,10 +59,11 @@ enum {
      * counted at one time. Two turns were too few where tiles have fewer steps than there are stages. */
     MOK_FUSED_TURNS = 4,
     MOK_FUSED_SCOUT_AHEAD = 10, /* steps that are still to be loaded when the scout may go for the next unit: about 7 us of products */
-    MOK_FUSED_ZERO_BYTES = 512
+    MOK_FUSED_ZERO_BYTES = 512 /* of a bulk copy of zeros, which padding rows alone need */
 };
 
-/* TILE of the fused kernel. DEFERRED: pieces of the finishing of a tile, see fused/forward/fused_forward_finish.cuh. */
+/* TILE of the fused kernels. Major orders and DEFERRED (pieces of the finishing of a tile, fused/forward/fused_forward_finish.cuh) are the forward kernel's:
+ * in a backward pass they differ from tile to tile. */
 struct mok_tile_fused {
     enum {
         A_MAJOR = MOK_HW_K_MAJOR,
@@ -63,7 +75,7 @@ struct mok_tile_fused {
     };
 };
 
-/* A tile in the queue: int32 words only, the scout writes them one by one. */
+/* A tile of a forward pass in the queue: int32 words only, the scout writes them one by one. */
 struct mok_fused_tile {
     int32_t valid; /* 0: there are no more */
     int32_t gemm;  /* MOK_FUSED_GATE_UP .. */
@@ -131,9 +143,9 @@ template <> struct mok_gemm_shared<struct mok_tile_fused> {
     uint64_t tile_full;
     uint64_t tile_empty;
     uint64_t landed[2][32]; /* of the mover's lanes, for the small places and the wide ones */
-    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS]; /* these two in a backward pass: fused/backward/fused_backward_finish.cuh */
+    uint64_t panel_full[MOK_FUSED_MULTIPLY_WARPS]; /* these two have other uses in a backward pass: see above */
     uint64_t panel_empty[MOK_FUSED_MULTIPLY_WARPS];
-    struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS];
+    struct mok_fused_sent sent[MOK_FUSED_MULTIPLY_WARPS]; /* forward */
     union {
         char *slot[MOK_TILE_ROWS];                            /* forward: of the rows of the tile that is being pushed; NULL = padding */
         struct {
@@ -238,8 +250,9 @@ MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t
     }
 }
 
-/* A reader has taken what it needs from the tile in the queue. What it read is in its registers when it says so, and the scout's next tile comes over
- * from the other side of the barrier: no fence is needed, and one at the scope of the cluster holds a warp up for a microsecond. */
+/* A reader has taken what it needs from the tile in the queue. Its loads from its own shared memory were issued before its arrival, in the same order of the
+ * same pipe, and the scout's next tile comes over from the other side of the barrier: a release at the scope of the CTA is enough on this machine, though by
+ * the letter of PTX it should be the cluster's, which holds a warp up for a microsecond. Backward: the tile stays where it is for some turns more. */
 MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared) { mok_hw_mbarrier_arrive_cluster(&shared->tile_empty, 0); }
 
 /* The tile's rows go to their slots by the pusher, not into the ring. */

@@ -9,7 +9,7 @@
 /* Routed experts, the shared expert. */
 enum { MOK_FUSED_ROUTED, MOK_FUSED_SHARED, MOK_FUSED_NUM_SIDES };
 
-/* grad_out, carry_out: fp32 in boxes of 8 rows, not 16. */
+/* grad_out, carry_out: fp32 in boxes of 8 rows, not 16. carry_in, carry_out: maps of both scratches, [2, out, in]. */
 struct mok_fused_wgrad_side {
     struct mok_wgrad_kernel_args down;    /* a = dy, b = w*h */
     struct mok_wgrad_kernel_args gate_up; /* a = dg and du, b = x, of rows that are not kept or of the shared expert */

@@ -1,6 +1,6 @@
 /*
  * The loader of a CTA in a backward pass: takes tiles from the queue and loads their operands into the stages, step by step, as the loaders
- * of the staged products do. An empty place of a unit loads its share of B alone.
+ * of the staged products do. An empty place of a unit loads its share of B alone. In: dy, x, g, u, dg, du, w*h, weights, what gradients start from; out: the stages.
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_LOAD_CUH
 #define MOK_CUDA_FUSED_BACKWARD_LOAD_CUH

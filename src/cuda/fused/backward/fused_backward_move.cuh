@@ -1,11 +1,11 @@
 /*
- * The communication worker of a CTA in a backward pass: walks mok_walk_step, moves rows as fused/fused_move.cuh does.
+ * The mover of a CTA in a backward pass: carries out shares of the steps of mok_walk_step, moves rows as fused/fused_move.cuh does.
  *
  *   pull   source's dy [T, H] -> dy of the padded row in the ring, and its w; x again for rows that are not kept. Zeros in padding rows up to
  *          the expert's next multiple of 64: weight gradients contract them
  *   push   dx of the padded row -> the source's slot, and dw: its partial sums, added in tile order. Row tile after row tile behind e_done
  *
- * Words (w, dw) go in groups of 32 rows, one a lane; those of a worker's first group are loaded while the rows are on their way.
+ * Words (w, dw) go in groups of 32 rows, one a lane; those of a share's first group are loaded while the rows are on their way.
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_MOVE_CUH
 #define MOK_CUDA_FUSED_BACKWARD_MOVE_CUH
@@ -26,7 +26,7 @@ MOK_DEVICE void mok_fused_fill_stream(const struct mok_walk *walk, const struct 
     job->remote_off = remote_off;
 }
 
-/* Share `worker` of shared->job, with nothing before and all of it landed behind, unless the pipe is dead. */
+/* Share `worker` of shared->job, with nothing before; all that it has stored has landed behind it. */
 MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
 {
     struct mok_fused_landing landing = {-1, 0, 0, 0};
@@ -34,7 +34,7 @@ MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_sh
     mok_fused_land(args, shared, &landing);
 }
 
-/* This worker's part of the rows. */
+/* Share `worker` of the rows. */
 MOK_DEVICE void mok_fused_do_stream(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
                                     const struct mok_step *step, int32_t skip, char *ring, int64_t remote_off, int32_t worker)
 {

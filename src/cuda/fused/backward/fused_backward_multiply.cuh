@@ -1,6 +1,7 @@
 /*
  * A multiplying warpgroup of the fused backward kernel: takes tiles from the queue and runs their steps, in the major orders of their
- * operands; finishes the tile before beside the first of them (fused/backward/fused_backward_finish.cuh).
+ * operands; finishes the tile before beside the first of them (fused/backward/fused_backward_finish.cuh). In: the operand stages; out: dg, du, w*h, dx, g and u made
+ * again, weight gradients, partial sums of dw.
  */
 #ifndef MOK_CUDA_FUSED_BACKWARD_MULTIPLY_CUH
 #define MOK_CUDA_FUSED_BACKWARD_MULTIPLY_CUH

@@ -1,5 +1,5 @@
 /*
- * The fused forward kernel, which takes struct mok_fused_args.
+ * The fused forward kernel as the host sees it. It takes struct mok_fused_args as it is.
  */
 #ifndef MOK_CUDA_FUSED_FORWARD_ARGS_H
 #define MOK_CUDA_FUSED_FORWARD_ARGS_H

@@ -1,5 +1,6 @@
 /*
- * The loader of a CTA: takes tiles from the queue and loads their operands into the stages, step by step.
+ * The loader of a CTA in a forward pass: takes tiles from the queue and loads their operands into the stages, step by step. In: x or h, weights;
+ * out: shared->stage, for the multiplying warps.
  */
 #ifndef MOK_CUDA_FUSED_FORWARD_LOAD_CUH
 #define MOK_CUDA_FUSED_FORWARD_LOAD_CUH

@@ -1,5 +1,6 @@
 /*
- * A multiplying warpgroup of the fused forward kernel: takes tiles from the queue, runs their steps, finishes each during the next one.
+ * A multiplying warpgroup of the fused forward kernel: takes tiles from the queue, runs their steps, finishes each during the next one. In: the operand
+ * stages; out: h, y, kept g and u (fused/forward/fused_forward_finish.cuh).
  */
 #ifndef MOK_CUDA_FUSED_FORWARD_MULTIPLY_CUH
 #define MOK_CUDA_FUSED_FORWARD_MULTIPLY_CUH
