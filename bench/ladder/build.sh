@@ -13,7 +13,7 @@ for file in src/cuda/gemm/gemm_forward src/cuda/gemm/gemm_dgrad src/cuda/gemm/ge
             -o "$dir/$(basename $file).o" &
     jobs="$jobs $!"
 done
-for file in src/cuda/gemm/gemm_launch src/cuda/tensor_map src/base/status src/base/log; do
+for file in src/cuda/gemm/gemm_launch src/cuda/gemm/gemm_fill src/cuda/tensor_map src/base/status src/base/log; do
     gcc -std=gnu17 -O2 -Wall -Wextra $include -I"$(dirname "$nvcc")/../include" -c $file.c -o "$dir/$(basename $file).o"
 done
 for job in $jobs; do

@@ -3,31 +3,12 @@
  */
 #include "cuda/fused/fused_host.h"
 
-#include <inttypes.h>
-#include <math.h>
-
+#include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/tensor_map.h"
 
 enum { LANES = 32 /* of a mover */ };
 
 _Static_assert(sizeof(struct mok_fused_state) <= 4 * MOK_CUDA_STATE_WORDS, "the state stands in front of the counters");
-
-mok_status mok_cuda_fused_fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols)
-{
-    out->base = base;
-    out->cols = cols;
-    return mok_cuda_map_rows(&out->map, base, num_rows, cols, MOK_FUSED_PANEL_ROWS);
-}
-
-void mok_cuda_fused_fill_activation(struct mok_gemm_activation *to, const mok_activation *from)
-{
-    to->limit = from->limit;
-    to->alpha = from->alpha;
-    to->minus_alpha_log2e = (float)(-(double)from->alpha * 1.4426950408889634);
-    to->up_offset = from->up_offset;
-    to->clamps = isfinite(from->limit);
-}
 
 void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args)
 {
@@ -47,7 +28,7 @@ void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm
                                                      .routes = arrays->routes,
                                                      .ids = arrays->ids};
     args->walk.num_comm = num_comm;
-    args->walk.row_group = MOK_FUSED_ROW_GROUP;
+    args->walk.row_group = MOK_GEMM_ROW_GROUP;
     for (int kind = 0; kind < MOK_NUM_COUNTERS; kind++) {
         args->counter_base[kind] = (int32_t)mok_plan_counter_base(&limits, kind);
     }

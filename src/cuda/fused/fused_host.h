@@ -7,16 +7,6 @@
 #include "cuda/fused/fused_args.h"
 #include "cuda/rank_pass.h"
 
-enum {
-    MOK_FUSED_PANEL_ROWS = 16, /* of an output box */
-    MOK_FUSED_ROW_GROUP = 16   /* as in the staged products */
-};
-
-/* An output of num_rows x cols, written 16 rows x 64 columns at a time. */
-mok_status mok_cuda_fused_fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols);
-
-void mok_cuda_fused_fill_activation(struct mok_gemm_activation *to, const mok_activation *from);
-
 /* The given fields of args->walk, and where each kind of counter begins. */
 void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args);
 

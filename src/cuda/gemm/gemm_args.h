@@ -1,6 +1,7 @@
 /*
  * What the GEMM kernels take: one struct a kernel, filled by gemm/gemm_launch.c, read by the kernels. Maps are TMA descriptors (tensor_map.h):
- * they carry base, shape and strides, so that loads outside a tensor give zeros and stores outside are dropped.
+ * they carry base, shape and strides, so that loads outside a tensor give zeros and stores outside are dropped. The fused kernels take some of these
+ * structs as parts of theirs.
  */
 #ifndef MOK_CUDA_GEMM_ARGS_H
 #define MOK_CUDA_GEMM_ARGS_H
@@ -9,6 +10,16 @@
 #include <stddef.h>
 
 #include "cuda/gemm/gemm.h"
+#include "plan/tile.h"
+
+/* Sizes that host and kernels share: those of boxes and walks. */
+enum {
+    MOK_GEMM_ROWS = MOK_TILE_ROWS, /* of an output tile */
+    MOK_GEMM_COLS = 256,
+    MOK_GEMM_DEPTH = 64,      /* of a step along the contraction: 128 bytes, the width of the swizzle */
+    MOK_GEMM_WARP_ROWS = 16,  /* of a warp, and of a box that it writes */
+    MOK_GEMM_ROW_GROUP = 16   /* 16 row tiles x 8 column tiles: as many A as B bytes for the CTAs at work at one time */
+};
 
 /* Where a kernel finds its tiles. */
 struct mok_gemm_walk {
@@ -112,6 +123,10 @@ struct mok_gemm_kernel mok_cuda_down_kernel(void);
 struct mok_gemm_kernel mok_cuda_dgrad_down_kernel(void);
 struct mok_gemm_kernel mok_cuda_dgrad_gate_up_kernel(void);
 struct mok_gemm_kernel mok_cuda_wgrad_kernel(void);
+
+/* gemm_fill.c. An output of num_rows x cols, written 16 rows x 64 columns at a time. */
+MOK_MUST_USE mok_status mok_cuda_fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols);
+void mok_cuda_fill_activation(struct mok_gemm_activation *to, const mok_activation *from);
 #ifdef __cplusplus
 }
 #endif

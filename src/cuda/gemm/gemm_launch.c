@@ -3,20 +3,13 @@
  */
 #include <cuda_runtime_api.h>
 #include <limits.h>
-#include <math.h>
 #include <stdatomic.h>
 
 #include "cuda/gemm/gemm_args.h"
 #include "cuda/tensor_map.h"
-#include "plan/tile.h"
 
 enum {
     MAX_DEVICES = 64,
-    TILE_COLS = 256,
-    STEP = 64, /* along the contraction */
-    HALF_TILE = 128,
-    PANEL_ROWS = 16, /* of an output box */
-    ROW_GROUP = 16,  /* 16 row tiles x 8 column tiles: as many A as B bytes for the CTAs at work at one time */
     WAIT_LIMIT_MS = 10000
 };
 
@@ -108,7 +101,7 @@ static mok_status fill_walk(struct mok_gemm_walk *walk, const struct mok_gemm_ro
     walk->rows = *rows;
     walk->window_tiles = (int32_t)mok_ceil_div(rows->buffer_rows, MOK_TILE_ROWS);
     walk->num_cols = num_cols;
-    walk->row_group = wanted->row_group > 0 ? wanted->row_group : ROW_GROUP;
+    walk->row_group = wanted->row_group > 0 ? wanted->row_group : MOK_GEMM_ROW_GROUP;
     /* The walk steps one grid past the end. */
     if (num_tasks > INT32_MAX - (1 << 16)) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "%lld output tiles in one launch: at most 2^31 - 2^16", (long long)num_tasks);
@@ -122,62 +115,46 @@ static mok_status fill_rows_walk(struct mok_gemm_walk *walk, const struct mok_ge
     return fill_walk(walk, rows, wanted, num_cols, (mok_ceil_div(rows->buffer_rows, MOK_TILE_ROWS) + 1) * num_cols);
 }
 
-static mok_status fill_out(struct mok_gemm_out *out, void *base, int64_t num_rows, int64_t cols)
-{
-    out->base = base;
-    out->cols = cols;
-    return mok_cuda_map_rows(&out->map, base, num_rows, cols, PANEL_ROWS);
-}
-
-static void fill_activation(struct mok_gemm_activation *to, const mok_activation *from)
-{
-    to->limit = from->limit;
-    to->alpha = from->alpha;
-    to->minus_alpha_log2e = (float)(-(double)from->alpha * 1.4426950408889634);
-    to->up_offset = from->up_offset;
-    to->clamps = isfinite(from->limit);
-}
-
 static int has_rows(const struct mok_gemm_rows *rows) { return rows->buffer_rows > 0 && rows->num_experts > 0; }
 
 mok_status mok_cuda_gate_up_launch(const struct mok_gate_up_args *args, mok_stream stream)
 {
-    struct mok_gate_up_kernel_args to = {.num_steps = mok_plan_num_tiles(args->hidden, STEP)};
+    struct mok_gate_up_kernel_args to = {.num_steps = mok_plan_num_tiles(args->hidden, MOK_GEMM_DEPTH)};
     const struct mok_gemm_kernel kernel = mok_cuda_gate_up_kernel();
     const int64_t num_rows = args->rows.buffer_rows;
     if (!has_rows(&args->rows)) {
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_rows(&to.x, args->x, num_rows, args->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
-    MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, HALF_TILE));
+    MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, MOK_GEMM_COLS / 2));
+    MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, MOK_GEMM_COLS / 2));
     to.finish.keep_rows = args->keep_rows;
     to.finish.store_h = args->h != NULL;
     if (args->h) {
-        MOK_TRY(fill_out(&to.finish.out[0], args->h, num_rows, args->inter));
+        MOK_TRY(mok_cuda_fill_out(&to.finish.out[0], args->h, num_rows, args->inter));
     }
     if (args->keep_rows > 0) {
-        MOK_TRY(fill_out(&to.finish.out[1], args->g, mok_min64(num_rows, args->keep_rows), args->inter));
-        MOK_TRY(fill_out(&to.finish.out[2], args->u, mok_min64(num_rows, args->keep_rows), args->inter));
+        MOK_TRY(mok_cuda_fill_out(&to.finish.out[1], args->g, mok_min64(num_rows, args->keep_rows), args->inter));
+        MOK_TRY(mok_cuda_fill_out(&to.finish.out[2], args->u, mok_min64(num_rows, args->keep_rows), args->inter));
     }
-    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->inter, HALF_TILE)));
-    fill_activation(&to.finish.activation, &args->activation);
+    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->inter, MOK_GEMM_COLS / 2)));
+    mok_cuda_fill_activation(&to.finish.activation, &args->activation);
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
 }
 
 mok_status mok_cuda_down_launch(const struct mok_down_args *args, mok_stream stream)
 {
-    struct mok_down_kernel_args to = {.num_steps = mok_plan_num_tiles(args->inter, STEP)};
+    struct mok_down_kernel_args to = {.num_steps = mok_plan_num_tiles(args->inter, MOK_GEMM_DEPTH)};
     const struct mok_gemm_kernel kernel = mok_cuda_down_kernel();
     const int64_t num_rows = args->rows.buffer_rows;
     if (!has_rows(&args->rows)) {
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_rows(&to.h, args->h, num_rows, args->inter, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, HALF_TILE));
-    MOK_TRY(fill_out(&to.finish.out[0], args->y, num_rows, args->hidden));
-    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, TILE_COLS)));
+    MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, MOK_GEMM_COLS / 2));
+    MOK_TRY(mok_cuda_fill_out(&to.finish.out[0], args->y, num_rows, args->hidden));
+    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, MOK_GEMM_COLS)));
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
 }
@@ -191,22 +168,22 @@ mok_status mok_cuda_dgrad_down_launch(const struct mok_dgrad_down_args *args, mo
         return MOK_OK;
     }
     MOK_TRY(mok_cuda_map_rows(&to.dy, args->dy, num_rows, args->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, STEP));
+    MOK_TRY(mok_cuda_map_matrices(&to.down, &args->down, MOK_DTYPE_BF16, args->rows.num_experts, args->hidden, args->inter, MOK_GEMM_DEPTH));
     MOK_TRY(mok_cuda_map_rows(&to.g, args->g, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_rows(&to.u, args->u, num_rows, args->inter, MOK_TILE_ROWS));
-    MOK_TRY(fill_out(&to.dg, args->dg, num_rows, args->inter));
-    MOK_TRY(fill_out(&to.du, args->du, num_rows, args->inter));
-    MOK_TRY(fill_out(&to.wh, args->wh, num_rows, args->inter));
-    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->inter, TILE_COLS)));
-    fill_activation(&to.activation, &args->activation);
-    to.num_steps = mok_plan_num_tiles(args->hidden, STEP);
+    MOK_TRY(mok_cuda_fill_out(&to.dg, args->dg, num_rows, args->inter));
+    MOK_TRY(mok_cuda_fill_out(&to.du, args->du, num_rows, args->inter));
+    MOK_TRY(mok_cuda_fill_out(&to.wh, args->wh, num_rows, args->inter));
+    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->inter, MOK_GEMM_COLS)));
+    mok_cuda_fill_activation(&to.activation, &args->activation);
+    to.num_steps = mok_plan_num_tiles(args->hidden, MOK_GEMM_DEPTH);
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
 }
 
 mok_status mok_cuda_dgrad_gate_up_launch(const struct mok_dgrad_gate_up_args *args, mok_stream stream)
 {
-    struct mok_dgrad_gate_up_kernel_args to = {.half_steps = mok_plan_num_tiles(args->inter, STEP)};
+    struct mok_dgrad_gate_up_kernel_args to = {.half_steps = mok_plan_num_tiles(args->inter, MOK_GEMM_DEPTH)};
     const struct mok_gemm_kernel kernel = mok_cuda_dgrad_gate_up_kernel();
     const int64_t num_rows = args->rows.buffer_rows;
     if (!has_rows(&args->rows)) {
@@ -214,10 +191,10 @@ mok_status mok_cuda_dgrad_gate_up_launch(const struct mok_dgrad_gate_up_args *ar
     }
     MOK_TRY(mok_cuda_map_rows(&to.dg, args->dg, num_rows, args->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_rows(&to.du, args->du, num_rows, args->inter, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, STEP));
-    MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, STEP));
-    MOK_TRY(fill_out(&to.finish.out[0], args->dx, num_rows, args->hidden));
-    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, TILE_COLS)));
+    MOK_TRY(mok_cuda_map_matrices(&to.gate, &args->gate, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, MOK_GEMM_DEPTH));
+    MOK_TRY(mok_cuda_map_matrices(&to.up, &args->up, MOK_DTYPE_BF16, args->rows.num_experts, args->inter, args->hidden, MOK_GEMM_DEPTH));
+    MOK_TRY(mok_cuda_fill_out(&to.finish.out[0], args->dx, num_rows, args->hidden));
+    MOK_TRY(fill_rows_walk(&to.walk, &args->rows, &args->launch, mok_plan_num_tiles(args->hidden, MOK_GEMM_COLS)));
     to.wait_limit_ns = wait_limit_ns(&args->launch);
     return launch(&kernel, &args->launch, &to, stream);
 }
@@ -238,21 +215,21 @@ mok_status mok_cuda_wgrad_launch(const struct mok_wgrad_args *args, mok_stream s
                                        .out_tiles = mok_plan_num_tiles(args->out, MOK_TILE_ROWS)};
     const struct mok_gemm_kernel kernel = mok_cuda_wgrad_kernel();
     const int64_t num_rows = args->rows.buffer_rows;
-    const int32_t num_cols = mok_plan_num_tiles(args->in, TILE_COLS);
+    const int32_t num_cols = mok_plan_num_tiles(args->in, MOK_GEMM_COLS);
     if (args->rows.num_experts == 0 || (num_rows == 0 && to.add)) {
         return MOK_OK;
     }
     for (int part = 0; part < 2; part++) {
         /* A cluster's empty tile may name the part behind the last; without rows nothing is loaded, but a map needs an address. */
         int real = part < args->num_parts ? part : 0;
-        MOK_TRY(mok_cuda_map_rows(&to.a[part], num_rows > 0 ? args->a[real] : args->grad[0].base, mok_max64(num_rows, 1), args->out, STEP));
+        MOK_TRY(mok_cuda_map_rows(&to.a[part], num_rows > 0 ? args->a[real] : args->grad[0].base, mok_max64(num_rows, 1), args->out, MOK_GEMM_DEPTH));
         const mok_matrices *grad = &args->grad[real];
-        MOK_TRY(mok_cuda_map_matrices(&to.grad_in[part], grad, args->dtype, args->rows.num_experts, args->out, args->in, STEP));
-        MOK_TRY(mok_cuda_map_matrices(&to.grad_out[part], grad, args->dtype, args->rows.num_experts, args->out, args->in, PANEL_ROWS));
-        MOK_TRY(map_carry(&to.carry_in[part], args, args->carry_in[real], STEP));
-        MOK_TRY(map_carry(&to.carry_out[part], args, args->carry_out[real], PANEL_ROWS));
+        MOK_TRY(mok_cuda_map_matrices(&to.grad_in[part], grad, args->dtype, args->rows.num_experts, args->out, args->in, MOK_GEMM_DEPTH));
+        MOK_TRY(mok_cuda_map_matrices(&to.grad_out[part], grad, args->dtype, args->rows.num_experts, args->out, args->in, MOK_GEMM_WARP_ROWS));
+        MOK_TRY(map_carry(&to.carry_in[part], args, args->carry_in[real], MOK_GEMM_DEPTH));
+        MOK_TRY(map_carry(&to.carry_out[part], args, args->carry_out[real], MOK_GEMM_WARP_ROWS));
     }
-    MOK_TRY(mok_cuda_map_rows(&to.b, num_rows > 0 ? args->b : args->grad[0].base, mok_max64(num_rows, 1), args->in, STEP));
+    MOK_TRY(mok_cuda_map_rows(&to.b, num_rows > 0 ? args->b : args->grad[0].base, mok_max64(num_rows, 1), args->in, MOK_GEMM_DEPTH));
     MOK_TRY(fill_walk(&to.walk, &args->rows, &args->launch, num_cols,
                       ((int64_t)to.out_tiles * args->num_parts + 1) * num_cols * args->rows.num_experts));
     to.wait_limit_ns = wait_limit_ns(&args->launch);

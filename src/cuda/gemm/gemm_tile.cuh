@@ -28,7 +28,6 @@
 #include "cuda/hw/sync.cuh"
 #include "cuda/hw/tma.cuh"
 #include "cuda/hw/wgmma.cuh"
-#include "plan/tile.h"
 
 /* CTAs of a cluster and stages of the operand ring can be set for measurements (bench/ladder). */
 #ifndef MOK_GEMM_CLUSTER
@@ -39,11 +38,7 @@
 #endif
 
 enum {
-    MOK_GEMM_ROWS = MOK_TILE_ROWS, /* of an output tile */
-    MOK_GEMM_COLS = 256,
-    MOK_GEMM_DEPTH = 64,      /* of a step along the contraction: 128 bytes, the width of the swizzle */
     MOK_GEMM_GROUP_ROWS = 64, /* of a warpgroup */
-    MOK_GEMM_WARP_ROWS = 16,  /* of a warp */
     MOK_GEMM_THREADS = 384,
     MOK_GEMM_LOADER = 256, /* the thread that loads */
     MOK_GEMM_QUEUE = 2,    /* tiles between the loader and the multiplying warpgroups */

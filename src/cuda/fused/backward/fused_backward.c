@@ -9,12 +9,7 @@
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
-enum {
-    STEP = 64,       /* along the contraction */
-    HALF_TILE = 128, /* columns of B that one box holds in a recompute */
-    TILE_COLS = 256,
-    FP32_ROWS = 8 /* of an output box of fp32: half a panel */
-};
+enum { FP32_ROWS = MOK_GEMM_WARP_ROWS / 2 /* of an output box of fp32: half a panel */ };
 
 mok_status mok_cuda_fused_prepare_backward(void)
 {
@@ -40,34 +35,34 @@ struct side {
 
 static mok_status fill_again(const struct mok_dims *dims, const struct side *side, struct mok_fused_gemm *gemm)
 {
-    gemm->num_steps = mok_plan_num_tiles(dims->hidden, STEP);
+    gemm->num_steps = mok_plan_num_tiles(dims->hidden, MOK_GEMM_DEPTH);
     MOK_TRY(mok_cuda_map_rows(&gemm->a, side->x, side->rows, dims->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&gemm->b[0], &side->ffn->gate, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, HALF_TILE));
-    MOK_TRY(mok_cuda_map_matrices(&gemm->b[1], &side->ffn->up, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, HALF_TILE));
-    MOK_TRY(mok_cuda_fused_fill_out(&gemm->out[1], side->again_g, side->rows, side->inter));
-    return mok_cuda_fused_fill_out(&gemm->out[2], side->again_u, side->rows, side->inter);
+    MOK_TRY(mok_cuda_map_matrices(&gemm->b[0], &side->ffn->gate, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, MOK_GEMM_COLS / 2));
+    MOK_TRY(mok_cuda_map_matrices(&gemm->b[1], &side->ffn->up, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, MOK_GEMM_COLS / 2));
+    MOK_TRY(mok_cuda_fill_out(&gemm->out[1], side->again_g, side->rows, side->inter));
+    return mok_cuda_fill_out(&gemm->out[2], side->again_u, side->rows, side->inter);
 }
 
 static mok_status fill_dgrads(const struct mok_dims *dims, const struct side *side, struct mok_dgrad_down_kernel_args *first,
                               struct mok_dgrad_gate_up_kernel_args *second)
 {
-    first->num_steps = mok_plan_num_tiles(dims->hidden, STEP);
-    first->walk.num_cols = mok_plan_num_tiles((int32_t)side->inter, TILE_COLS);
+    first->num_steps = mok_plan_num_tiles(dims->hidden, MOK_GEMM_DEPTH);
+    first->walk.num_cols = mok_plan_num_tiles((int32_t)side->inter, MOK_GEMM_COLS);
     first->w = side->w;
     first->dw_partial = side->dw_partial;
     MOK_TRY(mok_cuda_map_rows(&first->dy, side->dy, side->rows, dims->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&first->down, &side->ffn->down, MOK_DTYPE_BF16, side->num, dims->hidden, side->inter, STEP));
+    MOK_TRY(mok_cuda_map_matrices(&first->down, &side->ffn->down, MOK_DTYPE_BF16, side->num, dims->hidden, side->inter, MOK_GEMM_DEPTH));
     MOK_TRY(mok_cuda_map_rows(&first->g, side->g, side->rows, side->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_rows(&first->u, side->u, side->rows, side->inter, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_fused_fill_out(&first->dg, side->dg, side->rows, side->inter));
-    MOK_TRY(mok_cuda_fused_fill_out(&first->du, side->du, side->rows, side->inter));
-    MOK_TRY(mok_cuda_fused_fill_out(&first->wh, side->wh, side->rows, side->inter));
-    second->half_steps = mok_plan_num_tiles((int32_t)side->inter, STEP);
+    MOK_TRY(mok_cuda_fill_out(&first->dg, side->dg, side->rows, side->inter));
+    MOK_TRY(mok_cuda_fill_out(&first->du, side->du, side->rows, side->inter));
+    MOK_TRY(mok_cuda_fill_out(&first->wh, side->wh, side->rows, side->inter));
+    second->half_steps = mok_plan_num_tiles((int32_t)side->inter, MOK_GEMM_DEPTH);
     MOK_TRY(mok_cuda_map_rows(&second->dg, side->dg, side->rows, side->inter, MOK_TILE_ROWS));
     MOK_TRY(mok_cuda_map_rows(&second->du, side->du, side->rows, side->inter, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&second->gate, &side->ffn->gate, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, STEP));
-    MOK_TRY(mok_cuda_map_matrices(&second->up, &side->ffn->up, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, STEP));
-    return mok_cuda_fused_fill_out(&second->finish.out[0], side->dx, side->rows, dims->hidden);
+    MOK_TRY(mok_cuda_map_matrices(&second->gate, &side->ffn->gate, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, MOK_GEMM_DEPTH));
+    MOK_TRY(mok_cuda_map_matrices(&second->up, &side->ffn->up, MOK_DTYPE_BF16, side->num, side->inter, dims->hidden, MOK_GEMM_DEPTH));
+    return mok_cuda_fill_out(&second->finish.out[0], side->dx, side->rows, dims->hidden);
 }
 
 /* Both carries of matrix `idx` of gate, up, down, one behind the other. */
@@ -77,7 +72,7 @@ static mok_status map_carry(const struct side *side, int32_t idx, int64_t out, i
     if (side->carry == NULL) {
         return MOK_OK;
     }
-    MOK_TRY(mok_cuda_map_matrices(&to->carry_in[part], &matrices, MOK_DTYPE_FP32, 2, out, in, STEP));
+    MOK_TRY(mok_cuda_map_matrices(&to->carry_in[part], &matrices, MOK_DTYPE_FP32, 2, out, in, MOK_GEMM_DEPTH));
     return mok_cuda_map_matrices(&to->carry_out[part], &matrices, MOK_DTYPE_FP32, 2, out, in, FP32_ROWS);
 }
 
@@ -89,13 +84,13 @@ static mok_status fill_wgrad(const struct side *side, const mok_matrices *const 
     to->add = mode == MOK_GRAD_ADD;
     to->bf16 = side->grads->dtype == MOK_DTYPE_BF16;
     for (int part = 0; part < 2; part++) {
-        MOK_TRY(mok_cuda_map_rows(&to->a[part], side->rows > 0 ? a[part] : grads[part]->base, rows, to->out, STEP));
-        MOK_TRY(mok_cuda_map_matrices(&to->grad_in[part], grads[part], side->grads->dtype, side->num, to->out, to->in, STEP));
+        MOK_TRY(mok_cuda_map_rows(&to->a[part], side->rows > 0 ? a[part] : grads[part]->base, rows, to->out, MOK_GEMM_DEPTH));
+        MOK_TRY(mok_cuda_map_matrices(&to->grad_in[part], grads[part], side->grads->dtype, side->num, to->out, to->in, MOK_GEMM_DEPTH));
         MOK_TRY(mok_cuda_map_matrices(&to->grad_out[part], grads[part], side->grads->dtype, side->num, to->out, to->in,
-                                      to->bf16 ? MOK_FUSED_PANEL_ROWS : FP32_ROWS));
+                                      to->bf16 ? MOK_GEMM_WARP_ROWS : FP32_ROWS));
         MOK_TRY(map_carry(side, first_matrix + (first_matrix == MOK_MATRIX_GATE ? part : 0), to->out, to->in, to, part));
     }
-    return mok_cuda_map_rows(&to->b, side->rows > 0 ? b : grads[0]->base, rows, to->in, STEP);
+    return mok_cuda_map_rows(&to->b, side->rows > 0 ? b : grads[0]->base, rows, to->in, MOK_GEMM_DEPTH);
 }
 
 static mok_status fill_wgrads(const struct mok_dims *dims, const struct side *side, int32_t mode, struct mok_fused_wgrad_side *to)
@@ -119,7 +114,7 @@ static mok_status fill_side(const struct mok_cuda_pass *pass, const struct side 
         }
         MOK_TRY(fill_dgrads(dims, side, &args->dgrad_down[which], &args->dgrad_gate_up[which]));
     }
-    mok_cuda_fused_fill_activation(&args->dgrad_down[which].activation, &pass->layer->activation);
+    mok_cuda_fill_activation(&args->dgrad_down[which].activation, &pass->layer->activation);
     return fill_wgrads(dims, side, pass->backward->grad_mode, &args->wgrad[which]);
 }
 
@@ -130,7 +125,7 @@ static mok_status fill_kept(const struct mok_cuda_pass *pass, struct mok_fused_b
     if (pass->kept_rows == 0) {
         return MOK_OK;
     }
-    MOK_TRY(mok_cuda_map_rows(&args->x_kept, pass->saved->x, pass->kept_rows, dims->hidden, STEP));
+    MOK_TRY(mok_cuda_map_rows(&args->x_kept, pass->saved->x, pass->kept_rows, dims->hidden, MOK_GEMM_DEPTH));
     MOK_TRY(mok_cuda_map_rows(&args->g_kept, pass->saved->g, pass->kept_rows, dims->inter, MOK_TILE_ROWS));
     return mok_cuda_map_rows(&args->u_kept, pass->saved->u, pass->kept_rows, dims->inter, MOK_TILE_ROWS);
 }

@@ -15,11 +15,6 @@
 #define MOK_FUSED_PUSHES 1
 #endif
 
-enum {
-    STEP = 64,      /* along the contraction */
-    HALF_TILE = 128 /* columns of B that one box holds */
-};
-
 /* ---- loading ---------------------------------------------------------------------------------------------------------------- */
 
 mok_status mok_cuda_fused_prepare_forward(void)
@@ -44,25 +39,25 @@ static mok_status fill_pair(const struct mok_dims *dims, const struct pair *pair
                             struct mok_fused_gemm *down)
 {
     struct mok_tiles tiles = mok_plan_tiles_cuda(dims);
-    gate_up->num_steps = mok_plan_num_tiles(dims->hidden, STEP);
+    gate_up->num_steps = mok_plan_num_tiles(dims->hidden, MOK_GEMM_DEPTH);
     gate_up->tile_cols = tiles.gate_up;
     gate_up->half_cols = 0;
-    down->num_steps = mok_plan_num_tiles((int32_t)pair->inter, STEP);
+    down->num_steps = mok_plan_num_tiles((int32_t)pair->inter, MOK_GEMM_DEPTH);
     down->tile_cols = tiles.down;
     down->half_cols = tiles.down / 2;
     MOK_TRY(mok_cuda_map_rows(&gate_up->a, pair->x, pair->rows, dims->hidden, MOK_TILE_ROWS));
-    MOK_TRY(mok_cuda_map_matrices(&gate_up->b[0], &pair->ffn->gate, MOK_DTYPE_BF16, pair->num, pair->inter, dims->hidden, HALF_TILE));
-    MOK_TRY(mok_cuda_map_matrices(&gate_up->b[1], &pair->ffn->up, MOK_DTYPE_BF16, pair->num, pair->inter, dims->hidden, HALF_TILE));
-    MOK_TRY(mok_cuda_fused_fill_out(&gate_up->out[0], pair->h, pair->rows, pair->inter));
+    MOK_TRY(mok_cuda_map_matrices(&gate_up->b[0], &pair->ffn->gate, MOK_DTYPE_BF16, pair->num, pair->inter, dims->hidden, MOK_GEMM_COLS / 2));
+    MOK_TRY(mok_cuda_map_matrices(&gate_up->b[1], &pair->ffn->up, MOK_DTYPE_BF16, pair->num, pair->inter, dims->hidden, MOK_GEMM_COLS / 2));
+    MOK_TRY(mok_cuda_fill_out(&gate_up->out[0], pair->h, pair->rows, pair->inter));
     if (pair->g != NULL) {
-        MOK_TRY(mok_cuda_fused_fill_out(&gate_up->out[1], pair->g, pair->keep_rows, pair->inter));
-        MOK_TRY(mok_cuda_fused_fill_out(&gate_up->out[2], pair->u, pair->keep_rows, pair->inter));
+        MOK_TRY(mok_cuda_fill_out(&gate_up->out[1], pair->g, pair->keep_rows, pair->inter));
+        MOK_TRY(mok_cuda_fill_out(&gate_up->out[2], pair->u, pair->keep_rows, pair->inter));
     }
     MOK_TRY(mok_cuda_map_rows(&down->a, pair->h, pair->rows, pair->inter, MOK_TILE_ROWS));
     for (int half = 0; half < 2; half++) {
-        MOK_TRY(mok_cuda_map_matrices(&down->b[half], &pair->ffn->down, MOK_DTYPE_BF16, pair->num, dims->hidden, pair->inter, HALF_TILE));
+        MOK_TRY(mok_cuda_map_matrices(&down->b[half], &pair->ffn->down, MOK_DTYPE_BF16, pair->num, dims->hidden, pair->inter, MOK_GEMM_COLS / 2));
     }
-    return mok_cuda_fused_fill_out(&down->out[0], pair->y, pair->rows, dims->hidden);
+    return mok_cuda_fill_out(&down->out[0], pair->y, pair->rows, dims->hidden);
 }
 
 static mok_status fill_routed(const struct mok_cuda_pass *pass, struct mok_fused_args *args)
@@ -139,7 +134,7 @@ mok_status mok_cuda_fused_forward(const struct mok_cuda_pass *pass)
     };
     MOK_TRY(fill_routed(pass, &args));
     MOK_TRY(fill_shared(pass, &args));
-    mok_cuda_fused_fill_activation(&args.activation, &pass->layer->activation);
+    mok_cuda_fill_activation(&args.activation, &pass->layer->activation);
     mok_cuda_fused_fill_walk(pass, num_comm, &args);
     args.walk.pushes_rows = MOK_FUSED_PUSHES;
     mok_cuda_fused_cut_rows(&args);
