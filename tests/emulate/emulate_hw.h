@@ -314,7 +314,6 @@ MOK_DEVICE void mok_hw_bulk_commit(void) { emulate_commit(); }
 MOK_DEVICE void mok_hw_bulk_wait_read_0(void) { emulate_wait_groups(0, 1); }
 MOK_DEVICE void mok_hw_bulk_wait_read_1(void) { emulate_wait_groups(1, 1); }
 MOK_DEVICE void mok_hw_bulk_wait_0(void) { emulate_wait_groups(0, 0); }
-#define MOK_HW_BULK_WAIT_READ(count) emulate_wait_groups(count, 1)
 
 /* ---- products ------------------------------------------------------------------------------------------------------------------ */
 

@@ -59,7 +59,7 @@ MOK_DEVICE void mok_fused_load_half(const struct mok_fused_run *run, uint32_t ha
     int32_t across = half ? run->b_across[1] : run->b_across[0];
     if (BOXES == MOK_FUSED_K_MAJOR) {
         if (TO_ALL) {
-            mok_hw_tma_load_3d_cluster(to, map, full, 3, k, across, run->expert);
+            mok_hw_tma_load_3d_cluster(to, map, full, MOK_GEMM_BOTH_CTAS, k, across, run->expert);
         } else {
             mok_hw_tma_load_3d(to, map, full, k, across, run->expert);
         }
@@ -69,11 +69,11 @@ MOK_DEVICE void mok_fused_load_half(const struct mok_fused_run *run, uint32_t ha
         uint8_t *at = to + block * MOK_GEMM_BLOCK_BYTES;
         int32_t col = across + block * 64;
         if (BOXES == MOK_FUSED_DGRAD && TO_ALL) {
-            mok_hw_tma_load_3d_cluster(at, map, full, 3, col, k, run->expert);
+            mok_hw_tma_load_3d_cluster(at, map, full, MOK_GEMM_BOTH_CTAS, col, k, run->expert);
         } else if (BOXES == MOK_FUSED_DGRAD) {
             mok_hw_tma_load_3d(at, map, full, col, k, run->expert);
         } else if (TO_ALL) {
-            mok_hw_tma_load_2d_cluster(at, map, full, 3, col, k);
+            mok_hw_tma_load_2d_cluster(at, map, full, MOK_GEMM_BOTH_CTAS, col, k);
         } else {
             mok_hw_tma_load_2d(at, map, full, col, k);
         }

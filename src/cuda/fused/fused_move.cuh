@@ -228,7 +228,7 @@ MOK_DEVICE int mok_fused_look(struct mok_fused_pipe *pipe, struct mok_fused_trip
 {
     int went_on = 0;
     if (trip->state == MOK_FUSED_STORING) {
-        MOK_HW_BULK_WAIT_READ(0);
+        mok_hw_bulk_wait_read_0();
         trip->state = MOK_FUSED_FREE;
         went_on = 1;
     } else if (trip->state == MOK_FUSED_LOADING && mok_hw_mbarrier_test_wait_cta(pipe->landed, pipe->parity)) {

@@ -42,6 +42,7 @@ enum {
     MOK_GEMM_THREADS = 384,
     MOK_GEMM_LOADER = 256, /* the thread that loads */
     MOK_GEMM_QUEUE = 2,    /* tiles between the loader and the multiplying warpgroups */
+    MOK_GEMM_BOTH_CTAS = 3, /* of a cluster of two, as a bit mask */
     /* Registers a thread: 2 * 128 * 232 + 128 * 40 = 64,512 of 65,536. */
     MOK_GEMM_REGISTERS_MULTIPLY = 232,
     MOK_GEMM_REGISTERS_LOAD = 40,
@@ -238,7 +239,7 @@ MOK_DEVICE void mok_cuda_load_weight(const struct mok_gemm_tile *tile, uint32_t 
     if (TILE::CLUSTER == 1 || !tile->shares_b) {
         mok_hw_tma_load_3d(to, map, full, c0, c1, tile->expert);
     } else if (mok_hw_cluster_cta() == half) {
-        mok_hw_tma_load_3d_cluster(to, map, full, 3, c0, c1, tile->expert);
+        mok_hw_tma_load_3d_cluster(to, map, full, MOK_GEMM_BOTH_CTAS, c0, c1, tile->expert);
     }
 }
 

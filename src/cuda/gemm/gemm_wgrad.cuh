@@ -97,7 +97,7 @@ MOK_DEVICE void mok_cuda_load_wgrad(const struct mok_wgrad_kernel_args *args, st
             if (TILE::CLUSTER == 1) {
                 mok_hw_tma_load_2d(to, &args->b, full, col, row);
             } else if (block / 2 == (int)mok_hw_cluster_cta()) {
-                mok_hw_tma_load_2d_cluster(to, &args->b, full, 3, col, row);
+                mok_hw_tma_load_2d_cluster(to, &args->b, full, MOK_GEMM_BOTH_CTAS, col, row);
             }
         }
         mok_cuda_advance<TILE>(cursor);

@@ -1,6 +1,6 @@
 /*
  * Bulk copies of plain bytes (the copy engine without a tensor map): one instruction a function. Addresses and sizes are multiples of 16.
- * Global memory may be a peer's.
+ * Global memory may be a peer's. Groups of copies, and waits for them: hw/tma.cuh.
  */
 #ifndef MOK_CUDA_HW_BULK_CUH
 #define MOK_CUDA_HW_BULK_CUH
@@ -21,8 +21,5 @@ MOK_DEVICE void mok_hw_bulk_store(void *to, const void *from, uint32_t bytes)
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"((uint64_t)to), "r"(mok_hw_shared_address(from)), "r"(bytes)
                  : "memory");
 }
-
-/* Until at most `count` of this thread's groups still have to read shared memory; a constant. */
-#define MOK_HW_BULK_WAIT_READ(count) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"((int)(count)) : "memory")
 
 #endif

@@ -29,8 +29,8 @@ MOK_DEVICE void mok_hw_mbarrier_arrive_expect_cta(uint64_t *bar, uint32_t bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mok_hw_shared_address(bar)), "r"(bytes) : "memory");
 }
 
-/* Arrives at the same barrier of CTA `cta` of the cluster. Orders nothing between the two CTAs but the async proxy's own work: enough to
- * say that wgmma has read a stage, which the other CTA then fills by TMA. */
+/* Arrives at the same barrier of CTA `cta` of the cluster. A release of CTA scope: between the two CTAs it orders nothing but the async proxy's own work.
+ * Enough to say that something has been read, which the other CTA then fills anew (docs/protocol.md, section 7). */
 MOK_DEVICE void mok_hw_mbarrier_arrive_cluster(uint64_t *bar, uint32_t cta)
 {
     asm volatile("{\n"

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include "cuda/ops/ops_cuda.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

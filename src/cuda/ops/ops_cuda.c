@@ -3,10 +3,6 @@
  */
 #include "cuda/ops/ops_cuda.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cuda/device.h"
 #include "cuda/rank_calls.h"
 #include "cuda/schedule/schedule_cuda.h"

@@ -9,7 +9,6 @@
 #include "cuda/schedule/schedule_cuda.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/status.h"
 #include "cuda/device.h"

@@ -145,7 +145,7 @@ MOK_DEVICE void move_rows(const struct mok_cuda_move_args *args, struct move_sha
     mok_hw_fence_async(); /* the barriers, and what peers wrote before the ENTRY barrier, for the copy engine */
     while (alive && __any_sync(0xffffffffu, carrier.state != DONE)) {
         if (carrier.state == STORING) {
-            MOK_HW_BULK_WAIT_READ(0);
+            mok_hw_bulk_wait_read_0();
             carrier.state = FREE;
         }
         __syncwarp();

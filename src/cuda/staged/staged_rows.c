@@ -1,5 +1,5 @@
 /*
- * What the two passes of the staged path share: windows of rows, where their buffers stand, launches that move rows, gate+up. See staged_rows.h.
+ * Windows, rows of launches, moves and gate+up of the staged path. See staged_rows.h.
  */
 #include "cuda/staged/staged_rows.h"
 
@@ -10,7 +10,6 @@
 
 /* ---- windows ---------------------------------------------------------------------------------------------------------------- */
 
-/* The next window behind `window`; 0 when there is none. Start with all zeros. */
 int mok_cuda_next_window(const struct mok_cuda_pass *pass, struct mok_window *window)
 {
     int64_t most = mok_plan_max_rows(&pass->group->setup.dims), ring_rows = mok_plan_ring_rows(pass->ring);
@@ -26,7 +25,6 @@ int mok_cuda_next_window(const struct mok_cuda_pass *pass, struct mok_window *wi
     return 1;
 }
 
-/* Address of the window's first row in a ring buffer, and in a buffer of the saved object. */
 char *mok_cuda_in_ring(const struct mok_cuda_pass *pass, const struct mok_window *window, int64_t offset, int64_t row_bytes)
 {
     return pass->group->ring + offset + mok_plan_ring_row(pass->ring, window->first) * row_bytes;
@@ -36,7 +34,8 @@ char *mok_cuda_in_saved(const struct mok_window *window, char *base, int64_t row
 
 char *mok_cuda_window_x(const struct mok_cuda_pass *pass, const struct mok_window *window)
 {
-    return window->is_kept ? mok_cuda_in_saved(window, pass->saved->x, mok_cuda_hidden_bytes(pass)) : mok_cuda_in_ring(pass, window, pass->group->layout.x, mok_cuda_hidden_bytes(pass));
+    int64_t row_bytes = mok_cuda_hidden_bytes(pass);
+    return window->is_kept ? mok_cuda_in_saved(window, pass->saved->x, row_bytes) : mok_cuda_in_ring(pass, window, pass->group->layout.x, row_bytes);
 }
 
 struct mok_gemm_rows mok_cuda_routed_rows(const struct mok_cuda_pass *pass, const struct mok_window *window)
@@ -53,7 +52,6 @@ struct mok_gemm_rows mok_cuda_routed_rows(const struct mok_cuda_pass *pass, cons
     };
 }
 
-/* The shared expert: one expert whose rows are the tokens. */
 struct mok_gemm_rows mok_cuda_token_rows(const struct mok_cuda_pass *pass)
 {
     const int32_t *zeros = (const int32_t *)(pass->group->other + pass->group->layout.zeros);
@@ -116,7 +114,6 @@ mok_status mok_cuda_gate_up(const struct mok_cuda_pass *pass, const struct mok_g
     return mok_cuda_stage_end(pass->group, MOK_EVENT_TASK + kind, index, pass->stream);
 }
 
-/* gate+up of the shared expert. h NULL: g and u alone. */
 struct mok_gate_up_args mok_cuda_shared_gate_up(const struct mok_cuda_pass *pass, const void *x, void *h, void *g, void *u)
 {
     const struct mok_dims *dims = &pass->group->setup.dims;

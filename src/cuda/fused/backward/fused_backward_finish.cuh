@@ -26,7 +26,6 @@
 #include "cuda/gemm/gemm_dgrad_down.cuh"
 #include "cuda/gemm/gemm_finish.cuh"
 #include "cuda/gemm/gemm_wgrad.cuh"
-#include "cuda/hw/bulk.cuh"
 
 enum {
     MOK_FUSED_HELD_PANELS = MOK_GEMM_COLS / MOK_PANEL_COLS - 1,
@@ -85,7 +84,7 @@ MOK_DEVICE void mok_fused_store_half(const struct mok_fused_backward_args *args,
     }
     if (half == 0) { /* the store that read the buffer last is through */
         if (threadIdx.x % 32 == 0) {
-            MOK_HW_BULK_WAIT_READ(0);
+            mok_hw_bulk_wait_read_0();
         }
         __syncwarp();
     }
@@ -228,9 +227,9 @@ MOK_DEVICE void mok_fused_store_fp32(const struct mok_fused_gradient *gradient, 
     for (int half = 0; half < 2; half++) {
         if (threadIdx.x % 32 == 0) {
             if (panel == 0 && half == 0) { /* whatever left through the buffer before */
-                MOK_HW_BULK_WAIT_READ(0);
+                mok_hw_bulk_wait_read_0();
             } else {
-                MOK_HW_BULK_WAIT_READ(1);
+                mok_hw_bulk_wait_read_1();
             }
         }
         __syncwarp();
@@ -244,7 +243,7 @@ MOK_DEVICE void mok_fused_store_bf16(const struct mok_fused_gradient *gradient, 
     uint8_t *buffer = shared->panel[mok_cuda_warp()];
     uint32_t packed[MOK_PANEL_WORDS];
     if (threadIdx.x % 32 == 0) {
-        MOK_HW_BULK_WAIT_READ(0);
+        mok_hw_bulk_wait_read_0();
     }
     __syncwarp();
     mok_cuda_pack_panel(acc, packed);

@@ -17,7 +17,6 @@
 #include "cuda/fused/fused_counter.cuh"
 #include "cuda/fused/fused_shared.cuh"
 #include "cuda/gemm/gemm_finish.cuh"
-#include "cuda/hw/bulk.cuh"
 
 enum {
     MOK_FUSED_DOWN_ANNOUNCED = 19,   /* piece */
@@ -91,7 +90,7 @@ MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared)
 {
     uint32_t warp = mok_cuda_warp();
     if (threadIdx.x % 32 == 0) {
-        MOK_HW_BULK_WAIT_READ(0);
+        mok_hw_bulk_wait_read_0();
         uint32_t looks = 0, parity = (shared->sent[warp].num & 1) ^ 1; /* no clock: it would be code in every piece */
         while (!mok_hw_mbarrier_try_wait_cta(&shared->panel_empty[warp], parity)) {
             if (++looks == MOK_FUSED_MOST_LOOKS) {

@@ -7,7 +7,7 @@
  * peer.
  *
  * CTAs below walk.num_comm are communication CTAs. They copy beside the products, through a small ring of their own, or (apart) instead of
- * them through all of their shared memory. Progress needs them and one cluster that multiplies.
+ * them through all of their shared memory. Progress needs one that moves and one cluster that multiplies: both take what is next.
  *
  * Roles of a CTA and its barriers: fused/fused_shared.cuh.
  */
