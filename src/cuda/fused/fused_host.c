@@ -10,7 +10,8 @@ enum { LANES = 32 /* of a mover */ };
 
 _Static_assert(sizeof(struct mok_fused_state) <= 4 * MOK_CUDA_STATE_WORDS, "the state stands in front of the counters");
 
-void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args)
+/* The given fields of args->walk, and where each kind of counter begins. */
+static void fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args)
 {
     const struct mok_pass_group *group = pass->group;
     const struct mok_cuda_schedule_arrays *arrays = &pass->schedule->arrays;
@@ -34,7 +35,8 @@ void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm
     }
 }
 
-void mok_cuda_fused_cut_rows(struct mok_fused_args *args)
+/* Cuts rows of args->row_bytes. */
+static void cut_rows(struct mok_fused_args *args)
 {
     const int64_t most[2] = {2 * 1024, 4 * 1024}; /* bytes of a copy: small enough that several are under way */
     const int64_t bytes[2] = {MOK_FUSED_RING_BYTES, MOK_FUSED_STAGE_BYTES};
@@ -45,6 +47,24 @@ void mok_cuda_fused_cut_rows(struct mok_fused_args *args)
         cut->row_chunks = (int32_t)mok_ceil_div(args->row_bytes, cut->chunk_bytes);
         cut->lanes = (int32_t)mok_min64(LANES, bytes[wide] / cut->chunk_bytes);
     }
+}
+
+void mok_cuda_fused_fill_args(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args)
+{
+    const struct mok_pass_group *group = pass->group;
+    char *counters = group->other + group->layout.counters;
+    args->watch = group->watch;
+    args->ok = &group->control->pass_ok;
+    args->state = (struct mok_fused_state *)counters;
+    args->counters = (uint32_t *)counters + MOK_CUDA_STATE_WORDS;
+    args->slots_off = group->setup.region.slots;
+    args->row_bytes = (int32_t)mok_cuda_hidden_bytes(pass);
+    args->apart = group->fused_apart;
+    args->primes = !group->fused_apart && group->setup.dims.shared_inter == 0; /* the shared expert's products would have to wait */
+    args->trace = (struct mok_fused_trace){group->lane_events, group->lane_num, (uint32_t)group->max_events};
+    args->wait_limit_ns = (uint64_t)group->setup.local_timeout_ns;
+    fill_walk(pass, num_comm, args);
+    cut_rows(args);
 }
 
 int32_t mok_cuda_fused_share_ctas(const struct mok_pass_group *group, int32_t cluster, int32_t *num_comm_out)

@@ -7,11 +7,9 @@
 #include "cuda/fused/fused_args.h"
 #include "cuda/rank_pass.h"
 
-/* The given fields of args->walk, and where each kind of counter begins. */
-void mok_cuda_fused_fill_walk(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args);
-
-/* Cuts rows of args->row_bytes; fills cut. */
-void mok_cuda_fused_cut_rows(struct mok_fused_args *args);
+/* What does not depend on the pass: the watch, state and counters, the given fields of args->walk but those of one pass alone, how movers copy, the trace. num_comm:
+ * CTAs that move rows. */
+void mok_cuda_fused_fill_args(const struct mok_cuda_pass *pass, int32_t num_comm, struct mok_fused_args *args);
 
 /* CTAs of the grid, whole clusters; and how many of them, whole clusters too, move rows. Apart, one cluster at least multiplies. */
 int32_t mok_cuda_fused_share_ctas(const struct mok_pass_group *group, int32_t cluster, int32_t *num_comm_out);

@@ -205,34 +205,19 @@ mok_status mok_cuda_fused_backward(const struct mok_cuda_pass *pass)
     struct mok_pass_group *group = pass->group;
     const struct mok_region *region = &group->setup.region;
     const struct mok_gemm_kernel kernel = mok_cuda_fused_backward_kernel();
-    char *counters = group->other + group->layout.counters;
     int32_t num_comm = 0, num_ctas = mok_cuda_fused_share_ctas(group, kernel.cluster, &num_comm);
     struct mok_fused_backward_args args = {
-        .pass =
-            {
-                .watch = group->watch,
-                .ok = &group->control->pass_ok,
-                .state = (struct mok_fused_state *)counters,
-                .counters = (uint32_t *)counters + MOK_CUDA_STATE_WORDS,
-                .x_off = pass->saved->x_off,
-                .slots_off = region->slots,
-                .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
-                .apart = group->fused_apart,
-                .primes = !group->fused_apart && group->setup.dims.shared_inter == 0,
-                .trace = {group->lane_events, group->lane_num, (uint32_t)group->max_events},
-                .wait_limit_ns = (uint64_t)group->setup.local_timeout_ns,
-            },
+        .pass = {.x_off = pass->saved->x_off},
         .dy_off = region->rows,
         .w_off = region->w,
         .slot_dw_off = region->slot_dw,
     };
-    MOK_TRY(fill_routed(pass, &args));
-    MOK_TRY(fill_shared(pass, &args));
-    mok_cuda_fused_fill_walk(pass, num_comm, &args.pass);
+    mok_cuda_fused_fill_args(pass, num_comm, &args.pass);
     args.pass.walk.backward = 1;
     args.pass.walk.zero_grads = pass->backward->grad_mode != MOK_GRAD_ADD;
     args.pass.walk.shared_recompute = group->layout.shared_remade;
-    mok_cuda_fused_cut_rows(&args.pass);
+    MOK_TRY(fill_routed(pass, &args));
+    MOK_TRY(fill_shared(pass, &args));
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
     MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_backward", num_ctas, &args));
     return mok_cuda_stage_end(group, MOK_EVENT_KERNEL, 0, pass->stream);

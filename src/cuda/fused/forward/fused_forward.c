@@ -117,27 +117,13 @@ mok_status mok_cuda_fused_forward(const struct mok_cuda_pass *pass)
 {
     struct mok_pass_group *group = pass->group;
     const struct mok_gemm_kernel kernel = mok_cuda_fused_forward_kernel();
-    char *counters = group->other + group->layout.counters;
     int32_t num_comm = 0, num_ctas = mok_cuda_fused_share_ctas(group, kernel.cluster, &num_comm);
-    struct mok_fused_args args = {
-        .watch = group->watch,
-        .ok = &group->control->pass_ok,
-        .state = (struct mok_fused_state *)counters,
-        .counters = (uint32_t *)counters + MOK_CUDA_STATE_WORDS,
-        .x_off = pass->saved == NULL ? group->setup.region.rows : pass->saved->x_off,
-        .slots_off = group->setup.region.slots,
-        .row_bytes = (int32_t)mok_cuda_hidden_bytes(pass),
-        .apart = group->fused_apart,
-        .primes = !group->fused_apart && group->setup.dims.shared_inter == 0, /* the shared expert's products would have to wait */
-        .trace = {group->lane_events, group->lane_num, (uint32_t)group->max_events},
-        .wait_limit_ns = (uint64_t)group->setup.local_timeout_ns,
-    };
+    struct mok_fused_args args = {.x_off = pass->saved == NULL ? group->setup.region.rows : pass->saved->x_off};
+    mok_cuda_fused_fill_args(pass, num_comm, &args);
+    args.walk.pushes_rows = MOK_FUSED_PUSHES;
     MOK_TRY(fill_routed(pass, &args));
     MOK_TRY(fill_shared(pass, &args));
     mok_cuda_fill_activation(&args.activation, &pass->layer->activation);
-    mok_cuda_fused_fill_walk(pass, num_comm, &args);
-    args.walk.pushes_rows = MOK_FUSED_PUSHES;
-    mok_cuda_fused_cut_rows(&args);
     MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
     MOK_TRY(mok_cuda_fused_launch(pass, &kernel, "fused_forward", num_ctas, &args));
     return mok_cuda_stage_end(group, MOK_EVENT_KERNEL, 0, pass->stream);
