@@ -68,7 +68,6 @@ mok_status mok_api_setup(const mok_group_config *config, const struct mok_pass_o
     setup.path = config->path;
     setup.comm_workers = config->comm_workers;
     setup.compute_workers = config->compute_workers;
-    setup.reserve_sms = config->reserve_sms;
     setup.device = config->device;
     setup.peer_timeout_ns = config->peer_timeout_ms * 1000000;
     setup.local_timeout_ns = config->local_timeout_ms * 1000000;

@@ -54,7 +54,6 @@ static mok_status choose(const mok_group_config *config, struct mok_pass_setup *
     setup->path = MOK_PATH_FUSED;
     setup->comm_workers = config->comm_workers != 0 ? config->comm_workers : (int32_t)mok_max64(1, cores / COMM_SHARE);
     setup->compute_workers = config->compute_workers != 0 ? config->compute_workers : (int32_t)mok_max64(1, cores - setup->comm_workers);
-    setup->reserve_sms = 0;
     setup->device = -1;
     choose_ring(config, setup, 0, &setup->ring_forward);
     choose_ring(config, setup, 1, &setup->ring_backward);

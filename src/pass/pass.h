@@ -21,7 +21,6 @@ struct mok_pass_setup {
     int32_t path;         /* mok_path, never AUTO */
     int32_t comm_workers;
     int32_t compute_workers;
-    int32_t reserve_sms;
     int32_t device; /* CUDA ordinal, -1 = current */
     int64_t peer_timeout_ns;
     int64_t local_timeout_ns;
