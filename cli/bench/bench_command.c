@@ -69,9 +69,6 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
     num_ranks = num_ranks > MOK_SHAPE_MAX_RANKS ? MOK_SHAPE_MAX_RANKS : num_ranks;
 #endif
     MOK_TRY(mok_bench_check_options(settings, is_cuda ? MOK_BENCH_DEVICE : MOK_BENCH_HOST));
-    if (is_cuda && settings->sweep == NULL && config->path != MOK_PATH_FUSED) { /* what is timed is the staged path alone */
-        MOK_TRY(mok_cli_refuse_group("look-ahead", "needs --path fused"));
-    }
     MOK_TRY(settings->sweep == NULL ? MOK_OK : mok_bench_check_points(settings->sweep, config));
     MOK_TRY(mok_seat_check_backend(config));
     MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
@@ -136,8 +133,8 @@ const struct mok_cli_command mok_command_bench = {
     .about =
         "Times a layer with random data. Beside it, in the same run, stand the layer's products as dense ones.\n"
         "CPU: host clock; cblas_sgemm on all cores, one call after another, operands already fp32; 5 repeats after 1; 2 ranks.\n"
-        "CUDA: device events; cuBLAS bf16, memory and link floors; the staged path with each of its stages, with --path fused that one\n"
-        "beside it; 30 repeats after 10; a rank a GPU.\n"
+        "CUDA: device events; cuBLAS bf16, memory and link floors; the fused path and beside it the staged one with each of its stages, or\n"
+        "with --path staged that one alone; 30 repeats after 10; a rank a GPU.\n"
         "Sizes without a name: 32 experts, top 4, hidden 1024, intermediate 512, 2048 tokens on each rank.\n"
         "'mok bench gemm' times each grouped GEMM of a layer alone on one GPU, beside cuBLAS, with the rows and experts of one of --ranks\n"
         "ranks: without sizes the slices, qwen3-30b, mixtral-8x7b and kimi-k2. How the GEMMs came to be what they are: bench/ladder.",

@@ -239,9 +239,10 @@ static mok_status create_groups(struct mok_bench_gpu *gpu, const mok_group_confi
         gpu->num_lanes = 1;
         return create_group(gpu, config, &gpu->lanes[0]);
     }
-    gpu->num_lanes = config->path == MOK_PATH_FUSED ? 2 : 1;
+    int32_t paths[MOK_BENCH_MAX_PATHS];
+    gpu->num_lanes = mok_bench_paths(config->path, paths);
     for (int32_t idx = 0; idx < gpu->num_lanes; idx++) {
-        own.path = idx == 0 && config->path == MOK_PATH_FUSED ? MOK_PATH_FUSED : MOK_PATH_STAGED;
+        own.path = paths[idx];
         MOK_TRY(create_group(gpu, &own, &gpu->lanes[idx]));
     }
     return MOK_OK;

@@ -154,6 +154,16 @@ mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, i
     return MOK_OK;
 }
 
+int32_t mok_bench_paths(int32_t path, int32_t *paths_out)
+{
+    int32_t num = 0;
+    if (path != MOK_PATH_STAGED) {
+        paths_out[num++] = MOK_PATH_FUSED;
+    }
+    paths_out[num++] = MOK_PATH_STAGED;
+    return num;
+}
+
 int mok_bench_has_backward(const struct mok_bench_settings *settings)
 {
     return settings->sweep == NULL || strcmp(settings->pass_word, "backward") == 0;

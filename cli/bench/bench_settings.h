@@ -45,6 +45,12 @@ mok_status mok_bench_check_options(const struct mok_bench_settings *settings, en
  * Errors: ARGUMENT (a name that is not known). */
 mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, int32_t num_ranks);
 
+enum { MOK_BENCH_MAX_PATHS = 2 };
+
+/* CUDA, no sweep: the paths that are timed in turn for a mok_path. Where the library takes the fused path, auto included, that one and the
+ * staged one behind it; else the staged one alone. paths_out [MOK_BENCH_MAX_PATHS]. Returns how many. */
+int32_t mok_bench_paths(int32_t path, int32_t *paths_out);
+
 /* 1 = backward passes are run. */
 int mok_bench_has_backward(const struct mok_bench_settings *settings);
 const char *mok_bench_skew_name(enum mok_bench_skew skew);
