@@ -18,7 +18,8 @@
 #include "trace_summary.h"
 
 enum {
-    DENSE_RUNS = 5,
+    DENSE_RUNS = 9,    /* odd: the median is one of them */
+    DENSE_WARMUPS = 2, /* at least: the first run took 74 to 118 ms */
     EVENTS_OF_WORKER = 4096,
     BASE_LANE = 0,
     SWEPT_LANE = 1,
@@ -232,13 +233,16 @@ static mok_status confirm(struct mok_bench_seat *seat, struct sweep *sweep, mok_
     return close_lanes(seat, status);
 }
 
+/* The dense products, with as many runs before them that are not timed as the passes have. */
 static mok_status run_dense(struct mok_bench_seat *seat, struct sweep *sweep, mok_status status)
 {
     struct mok_bench_job *job = sweep->job;
-    for (int run = 0; run < DENSE_RUNS; run++) {
-        status = mok_bench_run_yardsticks(seat, status, run % MOK_BENCH_NUM_SETS);
-        if (seat->gpu->rank == 0) {
-            mok_bench_fold(job, seat->gpu->num_ranks, run % MOK_BENCH_NUM_SETS, &job->layer_runs[0]);
+    int64_t given = job->facts.settings->num_warmups, num_warmups = given > DENSE_WARMUPS ? given : DENSE_WARMUPS;
+    for (int64_t run = -num_warmups; run < DENSE_RUNS; run++) {
+        int32_t set = (int32_t)((run + num_warmups) % MOK_BENCH_NUM_SETS);
+        status = mok_bench_run_yardsticks(seat, status, set);
+        if (seat->gpu->rank == 0 && run >= 0) {
+            mok_bench_fold(job, seat->gpu->num_ranks, set, &job->layer_runs[0]);
             sweep->dense_ms[run] = job->layer_runs[0].dense_ms[sweep->is_backward];
         }
         mok_team_wait(seat->team);
