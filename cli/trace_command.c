@@ -188,8 +188,11 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     struct trace_job job = {.problem = {.num_ranks = 0}};
     (void)num_names;
     (void)names;
-    if (settings->out == NULL || (!has_ending(settings->out, ".json") && !has_ending(settings->out, ".svg"))) {
+    if (settings->out == NULL) {
         return mok_cli_usage(&mok_command_trace, "--out is required, a name that ends in .json or .svg");
+    }
+    if (!has_ending(settings->out, ".json") && !has_ending(settings->out, ".svg")) {
+        return mok_cli_usage(&mok_command_trace, "--out is '%s': must be a name that ends in .json or .svg", mok_cli_quote(settings->out));
     }
     if ((settings->cta_step != 0 || settings->is_summed) && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
         return mok_cli_usage(&mok_command_trace, "--%s needs the cuda backend", settings->is_summed ? "summary" : "ctas");

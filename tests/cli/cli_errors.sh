@@ -108,7 +108,10 @@ expect 2 "mok verify: --quick does not go with names of cases" verify --quick id
 expect 2 "mok verify: --ranks does not go with names of cases" verify --ranks 2 idle-rank
 expect 77 "mok verify: no case has 7 ranks: --list prints them" verify --list --ranks 7
 expect 77 "mok verify: no quick case has 7 ranks: --list prints them" verify --list --quick --ranks 7
-expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace --out timeline.txt
+expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace
+for name in timeline.txt x.png - .svg json; do
+    expect 2 "mok trace: --out is '$name': must be a name that ends in .json or .svg" trace --out "$name"
+done
 expect 2 "mok verify: backend cuda has no such peer: must be threads or external" verify --peer mpi --backend cuda
 expect 2 "mok verify: 'no-such-case' is no case: --list prints them" verify no-such-case
 expect 2 "mok info: a shape needs --experts, --top-k, --hidden, --intermediate and --tokens" info --hidden 64
