@@ -63,6 +63,14 @@ mok_status mok_cli_refuse_group(const char *names, const char *why)
     return MOK_OK;
 }
 
+/* 1 when the command takes this --peer. */
+static int takes_peer(const struct mok_cli_command *command, const char *peer)
+{
+    return command->peers == NULL || strstr(command->peers, peer) != NULL;
+}
+
+static int runs_processes(const struct mok_cli_command *command) { return takes_peer(command, "mpi") || takes_peer(command, "nccl"); }
+
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 
 static void print_usage_line(FILE *out, const struct mok_cli_command *command)
@@ -102,7 +110,9 @@ static void print_help(const struct mok_cli_command *command)
         printf(" [%s, default %s]\n", option->env, option->initial);
     }
     if (command->makes_ranks) {
-        printf("\nUnder mpirun --peer must be given: without it every process would do the whole job for itself.\n");
+        printf("\n%s\n", runs_processes(command)
+                             ? "Under mpirun --peer must be given: without it every process would do the whole job for itself."
+                             : "Not for mpirun: all ranks are threads of one process.");
     }
     printf("\nexit codes: 0 ok, 1 a result is wrong, 2 usage, 3 error, 77 not available here\n");
 }
@@ -278,7 +288,7 @@ static mok_status check_group(const mok_group_config *config)
     return config->path != MOK_PATH_STAGED ? MOK_OK : mok_cli_refuse_group("look-ahead", "does not go with --path staged");
 }
 
-/* 1 when a launcher has started several processes and nobody said that each of them is a rank; says so once. */
+/* 1 when a launcher has started several processes and nobody said what each of them is; says so once. */
 static int is_peer_missing(const struct mok_cli_command *command)
 {
     long rank;
@@ -287,10 +297,13 @@ static int is_peer_missing(const struct mok_cli_command *command)
     if (!command->makes_ranks || mok_cli_is_given("peer") || (peer != NULL && peer[0] != '\0') || num <= 1) {
         return 0;
     }
-    if (rank == 0) {
-        mok_cli_usage(command,
-                      "mpirun has started %ld processes, but --peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank",
-                      num);
+    if (rank == 0 && !runs_processes(command)) {
+        mok_cli_usage(command, "mpirun has started %ld processes, but all ranks are threads of one (--peer threads): start it without mpirun", num);
+    } else if (rank == 0) {
+        mok_cli_usage(command, "mpirun has started %ld processes, but --peer is not given: %s%s%s makes each a rank", num,
+                      takes_peer(command, "mpi") ? "mpi (CPU)" : "",
+                      takes_peer(command, "mpi") && takes_peer(command, "nccl") ? " or " : "",
+                      takes_peer(command, "nccl") ? "nccl (GPUs)" : "");
     } else {
         /* the launcher ends all processes when one fails: process 0 must have spoken by then */
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);

@@ -153,13 +153,17 @@ done
 expect 2 "mok run: --peer external is for programs that bring their own memory: must be threads, mpi or nccl here" \
     run --weights f --input f --peer external
 
-# Started by mpirun without --peer: every process would do the whole job. Process 0 says so.
+# Started by mpirun without --peer: every process would do the whole job. Process 0 says so, and names only peers that the command takes.
 for launcher in OMPI_COMM_WORLD PMI; do
     peer="--peer is not given: mpi (CPU) or nccl (GPUs) makes each a rank"
     eval "export ${launcher}_SIZE=4 ${launcher}_RANK=0"
     expect 2 "mok run: mpirun has started 4 processes, but $peer" run --weights f --input f
-    expect 2 "mok verify: mpirun has started 4 processes, but $peer" verify --backend cpu
-    expect 2 "mok bench: mpirun has started 4 processes, but $peer" bench --backend cpu
+    expect 2 "mok verify: mpirun has started 4 processes, but --peer is not given: mpi (CPU) makes each a rank" verify --backend cpu
+    for command in "bench --backend cpu" "bench gemm"; do
+        # shellcheck disable=SC2086
+        expect 2 "mok bench: mpirun has started 4 processes, but all ranks are threads of one (--peer threads): start it without mpirun" $command
+    done
+    expect 2 "mok bench: --top-k is 4: must be at most --experts, 3" bench --experts 3 --backend cpu --peer threads
     expect 2 "mok trace: mpirun has started 4 processes, but $peer" trace --out f.svg
     eval "export ${launcher}_RANK=3"
     expect 2 "" run --weights f --input f

@@ -48,6 +48,13 @@ for row in "run threads|mpi|nccl" "trace threads|mpi|nccl" "verify threads|mpi|e
     "$1" "${row%% *}" --help > "$work/all"
     grep -q -F -e "  --peer ${row#* } " "$work/all" || { echo "mok ${row%% *} --help: --peer is not ${row#* }"; failed=1; }
 done
+# Under mpirun: --peer, for those that take one for processes.
+for command in run trace verify bench; do
+    "$1" $command --help > "$work/all"
+    said='^Under mpirun --peer must be given: '
+    [ $command != bench ] || said='^Not for mpirun: all ranks are threads of one process\.$'
+    grep -q -e "$said" "$work/all" || { echo "mok $command --help: not '$said'"; failed=1; }
+done
 # Without a command: the same list, to standard error, and code 2.
 got=0
 "$1" > "$work/out" 2> "$work/err" || got=$?
