@@ -106,8 +106,9 @@ static void print_help(const struct mok_cli_command *command)
             continue;
         }
         int is_peer = strcmp(option->name, "peer") == 0 && command->peers != NULL;
+        int is_timeout = strcmp(option->name, "peer-timeout") == 0 && command->peer_timeout != NULL;
         print_option(option->name, is_peer ? command->peers : option->value, option->help);
-        printf(" [%s, default %s]\n", option->env, option->initial);
+        printf(" [%s, default %s]\n", option->env, is_timeout ? command->peer_timeout : option->initial);
     }
     if (command->makes_ranks) {
         printf("\n%s\n", runs_processes(command)

@@ -46,6 +46,7 @@ struct mok_cli_command {
     size_t settings_bytes;
     const void *initial; /* [settings_bytes] settings before parsing */
     const char *peers;   /* values of --peer that the command takes, for its help; NULL = all of the library's */
+    const char *peer_timeout; /* default of --peer-timeout where the command has its own, for its help; NULL = the library's */
     const struct mok_cli_useless *useless;
     int num_useless;
     int makes_ranks;     /* 1: runs a group, and so must know whether a process is all of it or one rank */

@@ -254,10 +254,14 @@ static int exit_of(const struct verify_job *job)
     return job->counts[VERDICT_PASS] > 0 ? MOK_CLI_EXIT_OK : MOK_CLI_EXIT_SKIP;
 }
 
+/* Cases are small: a peer that takes longer does not come, unless the command line has more patience. */
+#define MOST_PEER_MS 60000
+#define QUOTED(number) #number
+#define TEXT_OF(number) QUOTED(number)
+
 /* The backend and the kind of ranks that the options ask for; whether processes were started is seen later. */
 static struct mok_case_where find_where(const mok_group_config *config)
 {
-    enum { MOST_PEER_MS = 60000 }; /* cases are small: a peer that takes longer does not come, unless the command line has more patience */
     int has_patience = mok_cli_is_given("peer-timeout") || config->peer_timeout_ms < MOST_PEER_MS;
     return (struct mok_case_where){
         .backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
@@ -350,12 +354,13 @@ const struct mok_cli_command mok_command_verify = {
     .about = "Runs the cases of the table, or those named, forward and backward, twice with poisoned memory and once with fresh routing, "
              "and compares\n"
              "with the two oracles. Peers: threads, external (check 3 included), and mpi under mpirun (the cases of that many ranks).\n"
-             "A peer has 60 seconds to come, unless --peer-timeout says otherwise.",
+             "A peer has 60 seconds to come, unless --peer-timeout, or a MOK_PEER_TIMEOUT below that, says otherwise.",
     .options = verify_options,
     .num_options = sizeof verify_options / sizeof verify_options[0],
     .settings_bytes = sizeof(struct verify_settings),
     .initial = &verify_initial,
     .peers = "threads|mpi|external",
+    .peer_timeout = TEXT_OF(MOST_PEER_MS),
     .useless = verify_useless,
     .num_useless = sizeof verify_useless / sizeof verify_useless[0],
     .makes_ranks = 1,

@@ -48,6 +48,12 @@ for row in "run threads|mpi|nccl" "trace threads|mpi|nccl" "verify threads|mpi|e
     "$1" "${row%% *}" --help > "$work/all"
     grep -q -F -e "  --peer ${row#* } " "$work/all" || { echo "mok ${row%% *} --help: --peer is not ${row#* }"; failed=1; }
 done
+# The default of --peer-timeout is the one that the command takes: verify has its own, which its first lines name, too.
+for row in "run 600000" "trace 600000" "bench 600000" "verify 60000"; do
+    "$1" "${row%% *}" --help > "$work/all"
+    grep -q -e "^  --peer-timeout .* \[MOK_PEER_TIMEOUT, default ${row#* }\]\$" "$work/all" ||
+        { echo "mok ${row%% *} --help: the default of --peer-timeout is not ${row#* }"; failed=1; }
+done
 # Under mpirun: --peer, for those that take one for processes.
 for command in run trace verify bench; do
     "$1" $command --help > "$work/all"
