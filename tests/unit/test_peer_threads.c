@@ -92,6 +92,17 @@ static void assert_all_good(const struct member *members, int32_t num_ranks)
     assert_int_equal(atomic_load(&num_regions), 0);
 }
 
+/* The sentence of a rank begins with that rank, and once. */
+static void assert_named_once(const struct member *member)
+{
+    char own[32];
+    int length = snprintf(own, sizeof own, "rank %d", member->config.rank);
+    assert_int_equal(strncmp(member->error, own, (size_t)length), 0);
+    if (strncmp(member->error + length, ": ", 2) == 0 && strncmp(member->error + length + 2, own, (size_t)length) == 0) {
+        fail_msg("\"%s\" names the rank twice", member->error);
+    }
+}
+
 static void test_every_number_of_ranks(void **state)
 {
     (void)state;
@@ -215,6 +226,7 @@ static void test_missing_rank_times_out_and_is_named(void **state)
     for (int32_t r = 0; r <= 2; r += 2) {
         assert_int_equal(members[r].status, MOK_ERR_TIMEOUT);
         assert_non_null(strstr(members[r].error, "ranks 1, 3 of 4"));
+        assert_named_once(&members[r]);
     }
     /* The hub is as good as before: the late ranks meet whoever comes next. */
     fill_members(members, 4, hub, 20000);
@@ -260,6 +272,7 @@ static void test_rank_claimed_twice_fails_all(void **state)
     for (int32_t r = 0; r < 3; r++) {
         assert_int_equal(members[r].status, MOK_ERR_ARGUMENT);
         assert_non_null(strstr(members[r].error, "rank 1 of 3 is claimed by two callers"));
+        assert_named_once(&members[r]);
     }
     fill_members(members, 3, hub, 20000);
     run_all(members, 3);
