@@ -24,7 +24,7 @@ static const struct mok_cli_option bench_options[] = {
     {"skew", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, skew_word), "KIND",
      "Which experts tokens choose: balanced (default), zipf (1/rank), hot (expert 0 always) or real (a trained model's).", 0, 0},
     {"routes", MOK_CLI_TEXT, offsetof(struct mok_bench_settings, routes), "FILE",
-     "Safetensors file with the routes of --skew real, by default data/qwen3moe-code/routing.safetensors.", 0, 0},
+     "Safetensors file with the routes of --skew real, by default data/qwen3moe-code/routing.safetensors from the current folder.", 0, 0},
     {"repeat", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_repeats), "N", "Timed repeats.", 1, MOK_BENCH_MAX_REPEATS},
     {"warm-up", MOK_CLI_COUNT, offsetof(struct mok_bench_settings, num_warmups), "N", "Repeats before them that are not timed.", 0,
      MOK_BENCH_MAX_REPEATS},

@@ -3,11 +3,13 @@
  */
 #include "bench/bench_routes.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ref/random.h"
 #include "files/safetensors.h"
@@ -80,12 +82,16 @@ static mok_status read_layers(const struct mok_safetensors *file, struct mok_ben
                                   : mok_cli_fail(MOK_ERR_IO, "%s: there is no tensor layer0.topk_ids", mok_safetensors_label(file));
 }
 
-static mok_status read_real(const char *path, struct mok_bench_router *router)
+static mok_status read_real(const char *path, int is_default, struct mok_bench_router *router)
 {
     struct mok_safetensors *file;
     if (router->num_experts != 64 || router->top_k != 8) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--skew real has routes for 64 experts, top 8: the shape has %" PRId32 ", top %" PRId32,
                             router->num_experts, router->top_k);
+    }
+    if (is_default && access(path, R_OK) != 0) {
+        return mok_cli_fail(MOK_ERR_IO, "%s, the default of --routes, cannot be opened in the current folder: %s: --routes must name the file", path,
+                            strerror(errno));
     }
     MOK_TRY(mok_safetensors_open(path, &file));
     mok_status status = read_layers(file, router);
@@ -105,7 +111,7 @@ mok_status mok_bench_router_open(const struct mok_bench_settings *settings, stru
     } else if (settings->skew == MOK_BENCH_ZIPF) {
         status = make_popularity(router_out);
     } else if (settings->skew == MOK_BENCH_REAL) {
-        status = read_real(settings->routes, router_out);
+        status = read_real(settings->routes, settings->has_default_routes, router_out);
     }
     if (status != MOK_OK) {
         mok_bench_router_close(router_out);

@@ -137,6 +137,7 @@ mok_status mok_bench_resolve(struct mok_bench_settings *settings, int is_cuda, i
     const struct named_shape *named;
     settings->skew_word = settings->skew_word == NULL ? "balanced" : settings->skew_word;
     settings->pass_word = settings->pass_word == NULL ? "forward" : settings->pass_word;
+    settings->has_default_routes = settings->routes == NULL;
     settings->routes = settings->routes == NULL ? "data/qwen3moe-code/routing.safetensors" : settings->routes;
     MOK_TRY(find_shape(settings->shape_name, &named));
     MOK_TRY(find_skew(settings->skew_word, &settings->skew));

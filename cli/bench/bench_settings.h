@@ -21,6 +21,7 @@ struct mok_bench_settings {
     const char *shape_name;          /* NULL = none */
     const char *skew_word; /* this, routes and pass_word: NULL = not given, until mok_bench_resolve */
     const char *routes;    /* file with the routes of MOK_BENCH_REAL */
+    int has_default_routes; /* it was not given: a path from the repository's folder, which need not be the current one */
     int64_t num_repeats, num_warmups;
     int is_zero_copy; /* CUDA: forward is timed with x in the saved object's memory before the pass, too; in a sweep only so */
     int has_no_stages; /* CUDA: the layer alone is timed */

@@ -195,6 +195,13 @@ for name in no_such text empty truncated overlap negative huge twice; do
     expect 3 "mok run: $name.safetensors: $sentence (MOK_ERR_IO)" run --weights $name.safetensors $qwen
 done
 
+# Routes of a trained model: 3. What was not given is named as such.
+routes=data/qwen3moe-code/routing.safetensors
+why="No such file or directory"
+expect 3 "mok bench: $routes, the default of --routes, cannot be opened in the current folder: $why: --routes must name the file (MOK_ERR_IO)" \
+    bench --skew real --shape tiny-real --backend cpu
+expect 3 "mok bench: $routes: cannot be opened: $why (MOK_ERR_IO)" bench --skew real --shape tiny-real --routes $routes --backend cpu
+
 # Layers: 3.
 # shellcheck disable=SC2086
 {
