@@ -89,13 +89,20 @@ static int find_place(const char *path, struct place *place)
     return 0;
 }
 
+/* folder_out [PATH_MAX]: where the file and its partial one stand. Only for places that have a partial file: their target is absolute. */
+static void find_folder(const struct place *place, char *folder_out)
+{
+    snprintf(folder_out, PATH_MAX, "%s", place->target);
+    char *slash = strrchr(folder_out, '/');
+    slash[slash == folder_out ? 1 : 0] = '\0';
+}
+
 /* 0, or an errno: the folder must take the partial file, and what stands under its name must be one that may go. */
 static int check_folder(const struct place *place)
 {
     struct stat about;
     char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", place->target);
-    strrchr(folder, '/')[folder[1] == '\0' || strrchr(folder, '/') == folder ? 1 : 0] = '\0';
+    find_folder(place, folder);
     if (access(folder, W_OK | X_OK) != 0) {
         return errno;
     }
@@ -110,6 +117,15 @@ static mok_status fail(const char *path, int error)
     return mok_cli_fail(MOK_ERR_IO, "%s: cannot be written: %s", path, strerror(error));
 }
 
+/* The partial file cannot be made: who reads that the file cannot be written, and can write it, looks for another one and its folder. */
+static mok_status fail_partial(const char *path, const struct place *place, int error)
+{
+    char folder[PATH_MAX];
+    find_folder(place, folder);
+    return mok_cli_fail(MOK_ERR_IO, "%s: cannot be written: %s: %s is made first, in the folder %s", path, strerror(error),
+                        strrchr(place->partial, '/') + 1, folder);
+}
+
 mok_status mok_output_check(const char *path)
 {
     struct place place;
@@ -120,10 +136,11 @@ mok_status mok_output_check(const char *path)
     if (error == 0 && place.kind != PLACE_MISSING && place.stream < 0 && place.about.st_nlink > 0 && access(path, W_OK) != 0) {
         error = errno;
     }
-    if (error == 0 && place.kind != PLACE_SPECIAL) {
-        error = check_folder(&place);
+    if (error != 0 || place.kind == PLACE_SPECIAL) {
+        return error == 0 ? MOK_OK : fail(path, error);
     }
-    return error == 0 ? MOK_OK : fail(path, error);
+    error = check_folder(&place);
+    return error == 0 ? MOK_OK : fail_partial(path, &place, error);
 }
 
 int mok_output_overwrites(const char *path, const char *other)
@@ -187,16 +204,15 @@ mok_status mok_output_open(const char *path, struct mok_output *output)
     int is_special = place.kind == PLACE_SPECIAL;
     output->target = strdup(place.target);
     output->partial = is_special ? NULL : strdup(place.partial);
-    if (output->target == NULL || (!is_special && output->partial == NULL)) {
-        error = ENOMEM;
-    } else {
+    int has_names = output->target != NULL && (is_special || output->partial != NULL);
+    if (has_names) {
         output->file = is_special ? open_in_place(&place, path) : open_partial(&place);
         error = errno;
     }
     if (output->file == NULL) {
         free(output->target);
         free(output->partial);
-        return fail(path, error);
+        return has_names && !is_special ? fail_partial(path, &place, error) : fail(path, has_names ? error : ENOMEM);
     }
     return MOK_OK;
 }

@@ -124,7 +124,31 @@ for option in output json; do
 done
 mkdir taken.partial
 run 3 --output taken
-said "mok run: taken: cannot be written: File exists (MOK_ERR_IO)"
+said "mok run: taken: cannot be written: File exists: taken.partial is made first, in the folder $(pwd -P) (MOK_ERR_IO)"
+# The folder is that of the file, not of a link to it. Nobody can make files in /proc.
+mkdir elsewhere elsewhere/real.partial
+: > elsewhere/real
+ln -s elsewhere/real link_elsewhere
+run 3 --json link_elsewhere
+said "mok run: link_elsewhere: cannot be written: File exists: real.partial is made first, in the folder $(pwd -P)/elsewhere (MOK_ERR_IO)"
+rmdir elsewhere/real.partial
+got=0
+"$mok" info --json /proc/mok.json > out 2> err || got=$?
+check "no file in /proc: code" [ "$got" -eq 3 ]
+check "no file in /proc: folder" grep -q -e '^mok info: /proc/mok.json: cannot be written: .*: mok.json.partial is made first, in the folder /proc (MOK_ERR_IO)$' err
+got=0
+"$mok" info --json /mok_file_of_nobody.partial/x > out 2> err || got=$?
+check "no folder: it has no partial file" grep -q -e '^mok info: /mok_file_of_nobody.partial/x: cannot be written: No such file or directory (MOK_ERR_IO)$' err
+# A folder that takes no files; for the superuser every folder does.
+if [ "$(id -u)" -ne 0 ]; then
+    mkdir shut
+    : > shut/file
+    chmod 555 shut
+    run 3 --json shut/file
+    said "mok run: shut/file: cannot be written: Permission denied: file.partial is made first, in the folder $(pwd -P)/shut (MOK_ERR_IO)"
+    check "nothing ran" [ ! -s out ]
+    chmod 755 shut
+fi
 for command in "verify --quick --backend cpu --json" "bench --backend cpu --json" "trace --backend cpu --out"; do
     got=0
     # shellcheck disable=SC2086
