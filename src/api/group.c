@@ -37,6 +37,19 @@ static void describe_disagreement(const mok_fault *fault, char *text, size_t siz
              fault->rank, here, fault->index, there);
 }
 
+static int is_between_ranks(int32_t site)
+{
+    return site == MOK_SITE_SCHED_BARRIER || site == MOK_SITE_ENTRY_BARRIER || site == MOK_SITE_EXIT_BARRIER || site == MOK_SITE_LEFT;
+}
+
+/* A wait was longer than its limit: which one, and how long it is. */
+static void describe_limit(const mok_group *group, int32_t site, char *text, size_t size)
+{
+    int is_peer = is_between_ranks(site);
+    int64_t limit_ns = is_peer ? group->setup.peer_timeout_ns : group->setup.local_timeout_ns;
+    snprintf(text, size, "a wait was longer than its limit, %s = %" PRId64, is_peer ? "peer_timeout_ms" : "local_timeout_ms", limit_ns / 1000000);
+}
+
 /* The sentence of a dead group, from its fault record. */
 static void describe_fault(const mok_group *group, mok_status status, const mok_fault *fault, char *text, size_t size)
 {
@@ -45,9 +58,13 @@ static void describe_fault(const mok_group *group, mok_status status, const mok_
         return;
     }
     int32_t rank = group->setup.dims.rank;
-    const char *why = status == MOK_ERR_ABORTED   ? "a peer gave up, or the group was aborted"
-                      : status == MOK_ERR_TIMEOUT ? "a wait was longer than its limit"
-                                                  : "the device or the library reported an error";
+    char why[96];
+    if (status == MOK_ERR_TIMEOUT) {
+        describe_limit(group, fault->site, why, sizeof why);
+    } else {
+        snprintf(why, sizeof why, "%s", status == MOK_ERR_ABORTED ? "a peer gave up, or the group was aborted"
+                                                                  : "the device or the library reported an error");
+    }
     if (fault->site == MOK_SITE_NONE) {
         snprintf(text, size, "rank %" PRId32 ": the group is dead (%s), destroy it: %s", rank, mok_status_name(status), why);
     } else {

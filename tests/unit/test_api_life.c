@@ -224,7 +224,7 @@ static void dead(mok_status status)
 {
     const char *text = mok_last_error();
     if (status != MOK_ERR_TIMEOUT || strstr(text, "ENTRY barrier of source rank 7") == NULL ||
-        strstr(text, "expected 12, saw 11") == NULL) {
+        strstr(text, "expected 12, saw 11") == NULL || strstr(text, "longer than its limit, peer_timeout_ms = 600000;") == NULL) {
         fail_msg("%s: '%s'", mok_status_name(status), text);
     }
 }
@@ -261,6 +261,18 @@ static void test_dead_group(void **state)
     assert_int_equal(group_state.fault.expected, 12);
     assert_null(layer);
     assert_null(schedule);
+    fake_wish.group_status = MOK_OK;
+    memset(&fake_wish.fault, 0, sizeof fake_wish.fault);
+}
+
+/* A standstill between own workers has the other limit, and says so. */
+static void test_dead_group_names_local_limit(void **state)
+{
+    struct family *f = *state;
+    fake_wish.group_status = MOK_ERR_TIMEOUT;
+    fake_wish.fault = (mok_fault){MOK_ERR_TIMEOUT, MOK_SITE_COUNTER, 0, 3, 7, 12, 11};
+    assert_int_equal(mok_group_status(f->group, NULL), MOK_ERR_TIMEOUT);
+    assert_non_null(strstr(mok_last_error(), "longer than its limit, local_timeout_ms = 10000;"));
     fake_wish.group_status = MOK_OK;
     memset(&fake_wish.fault, 0, sizeof fake_wish.fault);
 }
@@ -369,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FAMILY(test_saved_life), IN_FAMILY(test_release),        IN_FAMILY(test_wrong_partner), IN_FAMILY(test_two_in_flight),
         IN_FAMILY(test_two_groups), IN_FAMILY(test_address_again),  IN_FAMILY(test_dead_group),    IN_FAMILY(test_destroy_order),
+        IN_FAMILY(test_dead_group_names_local_limit),
         cmocka_unit_test(test_no_saved), cmocka_unit_test(test_nothing), cmocka_unit_test(test_names), cmocka_unit_test(test_build),
         cmocka_unit_test(test_local_experts),
     };
