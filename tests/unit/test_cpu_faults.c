@@ -186,6 +186,39 @@ static void missing_rank_is_named_at_entry(void **state)
     free_world(world);
 }
 
+static void rank_1_builds_where_others_run(struct world *world, struct cpu_rank *rank)
+{
+    mok_status status = build(rank);
+    if (rank->rank == 1) {
+        status = status == MOK_OK ? build(rank) : status;
+        status = status == MOK_OK ? mok_pass_cpu.wait(rank->group, NULL, -1) : status;
+    } else {
+        status = status == MOK_OK ? run_forward(rank) : status;
+    }
+    world->called[rank->rank] = status;
+}
+
+/* The tags of ENTRY do not help here: the ranks stand at two barriers, until the limit for peers is over. */
+static void build_that_meets_a_pass_is_a_time_out(void **state)
+{
+    (void)state;
+    struct world *world = run_world(&quick_run, 300, 20000, rank_1_builds_where_others_run);
+    int num_expired = 0;
+    for (int32_t r = 0; r < RANKS; r++) {
+        const mok_fault *fault = &world->states[r].fault;
+        assert_int_equal(world->called[r], fault->status);
+        assert_true(fault->status == MOK_ERR_TIMEOUT || fault->status == MOK_ERR_ABORTED);
+        if (fault->status == MOK_ERR_TIMEOUT) {
+            num_expired++;
+            assert_int_equal(fault->site, r == 1 ? MOK_SITE_SCHED_BARRIER : MOK_SITE_ENTRY_BARRIER);
+        }
+        assert_int_equal(world->destroyed[r], MOK_OK);
+        assert_in_range(world->script_ms[r], 300, 20000);
+    }
+    assert_true(num_expired > 0);
+    free_world(world);
+}
+
 static void rank_2_builds_nothing(struct world *world, struct cpu_rank *rank)
 {
     if (rank->rank != 2) {
@@ -475,7 +508,7 @@ int main(void)
         cmocka_unit_test(standstill_ends_at_the_local_limit), cmocka_unit_test(progress_starts_the_clock_again),
         cmocka_unit_test(abort_reaches_every_rank),           cmocka_unit_test(destroy_does_not_wait_for_ever),
         cmocka_unit_test(passes_may_be_queued_far_ahead),     cmocka_unit_test(wait_can_be_repeated),
-        cmocka_unit_test(trace_has_every_kind_of_work),
+        cmocka_unit_test(trace_has_every_kind_of_work),       cmocka_unit_test(build_that_meets_a_pass_is_a_time_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
