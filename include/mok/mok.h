@@ -11,10 +11,18 @@
  * An expert is a SwiGLU feed-forward network of width I:  y = Wd * act(Wg x, Wu x). A *row* is one route at the rank that owns its expert.
  *
  * Streams. Every call that works on tensors enqueues its work on `stream` and returns; the host never waits for a count that
- * the device computes. With the CUDA backend `stream` is a cudaStream_t and every tensor is device memory. With the CPU backend
+ * the device computes. With the CUDA backend `stream` is a cudaStream_t of the group's device and every tensor is device memory. Each call may
+ * take another stream: its work waits on the device for that of the group's call before (captured calls: see Graphs). With the CPU backend
  * `stream` must be NULL, tensors are host memory, and the calls of one group run in order behind the caller's back. In both cases a tensor
  * belongs to the library from the call until the work is done (mok_group_wait, or the caller's own stream synchronisation); option structs
  * are copied. That holds after a failure too: queued work then ends by itself, see mok_group_wait.
+ *
+ * Graphs (CUDA). mok_schedule_build, mok_forward and mok_backward may be captured. The library orders captured calls neither among themselves
+ * nor with other calls: the graph must, and launches of a group's graphs must be ordered with each other and with its other calls (one stream
+ * does), alike on all ranks. What the host knows (a saved object free or filled, a schedule built anew, num_tokens) is checked and changed by
+ * the call that is captured; a replay neither looks at it nor changes it. A captured forward may be replayed without its backward: each replay
+ * fills the saved object anew. Group, layer, schedule and tensors must live until the last replay is done, and mok_group_destroy and
+ * mok_group_trace do not know of replays: synchronise their stream before.
  *
  * Collective calls must be made by every rank of the group, in the same order. mok_group_create blocks until all ranks have come (or
  * peer_timeout_ms is over); mok_schedule_build, mok_forward and mok_backward are collective but return at once.
@@ -30,8 +38,9 @@
  * Log. MOK_LOG=1 in the environment prints every failure to stderr, MOK_LOG=2 also what each group chose for itself. Without it there is one
  * kind of warning, which MOK_LOG=0 turns off: that a MOK_ variable looks like one of the library's and is none.
  *
- * Alignment. Every tensor pointer is a multiple of 16 bytes, every stride a multiple of 8 elements. Where a rank has no tokens (T = 0),
- * pointers to per-token tensors are not looked at and may be NULL.
+ * Alignment. Every tensor pointer in mok_matrices, mok_schedule_build, mok_forward_args and mok_backward_args is a multiple of 16 bytes, every
+ * stride a multiple of 8 elements. The host helpers (mok_router_*, mok_mxfp8_*) need only the alignment of the element type. Where a rank has
+ * no tokens (T = 0), pointers to per-token tensors are not looked at and may be NULL.
  *
  * The arithmetic, with every rounding point, is written in docs/numerics.md.
  */
@@ -120,8 +129,8 @@ typedef enum mok_peer_kind {
     MOK_PEER_EXTERNAL = 3  /* the caller maps the memory: see mok_external */
 } mok_peer_kind;
 
-/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO takes FUSED: it was faster in every pass measured
- * (docs/performance.md). The CPU has FUSED alone, STAGED is refused there (MOK_ERR_UNSUPPORTED). */
+/* One launch per stage, or one persistent kernel per pass. Both give the same bits. AUTO takes FUSED: it was faster in every pass of the
+ * layer's run in docs/performance.md. The CPU has FUSED alone, STAGED is refused there (MOK_ERR_UNSUPPORTED). */
 typedef enum mok_path { MOK_PATH_AUTO = 0, MOK_PATH_STAGED = 1, MOK_PATH_FUSED = 2 } mok_path;
 
 typedef enum mok_grad_mode {
@@ -147,7 +156,7 @@ typedef struct mok_shape {
     int32_t intermediate;        /* I, a multiple of 8 from 8 to 2^20 */
     int32_t shared_intermediate; /* Is, a multiple of 8 up to 2^20; 0 = the layers of this group have no shared expert */
     int32_t format;              /* mok_format */
-    int64_t max_tokens;          /* T_max >= 1, the most tokens that any rank brings to one pass; T_max * K < 2^31, and so are the padded
+    int64_t max_tokens;          /* T_max, 1..2^31-1, the most tokens that any rank brings to one pass; T_max * K < 2^31, and so are the padded
                                     rows that one rank may own (about R * T_max * K) */
 } mok_shape;
 
@@ -160,6 +169,10 @@ typedef struct mok_external {
                             The caller owns the regions and may unmap them after mok_group_destroy has returned MOK_OK on every rank. */
 } mok_external;
 
+/* Keeps the worst case, max = (R * T_max * K + min(ceil(E/R), R * T_max * K) * 127) rounded down to 128 rows: every route of every rank comes to
+ * one rank, padded. It grows with R. A saved object takes 2H + 4I bytes for each row that it keeps, 4 * Is for each of T_max tokens (where any row is
+ * kept), and 2H for each of T_max in peer-visible memory. A smaller keep_rows trades that for recomputing: backward took 36 to 43% longer with no row
+ * kept (docs/performance.md). */
 #define MOK_KEEP_ALL ((int64_t)-1)
 
 /* The CPU backend goes with threads, mpi and external peers, CUDA with threads, nccl and external.
@@ -167,7 +180,9 @@ typedef struct mok_external {
 typedef struct mok_group_config {
     size_t struct_size;
 
-    int32_t backend;   /* mok_backend (same); default AUTO: CUDA where it works, else CPU */
+    int32_t backend;   /* mok_backend (same); default AUTO: CUDA where mok_backend_available(MOK_BACKEND_CUDA) is 1, else CPU, whatever `peer` is.
+                          No call says which backend, path, workers, minibatch and ring a group took, only MOK_LOG=2; mok_group_memory tells
+                          keep_rows as it is used. Who must know sets the field */
     int32_t peer;      /* mok_peer_kind (same); default THREADS */
     int32_t rank;      /* 0 .. num_ranks-1; default 0 */
     int32_t num_ranks; /* R, 1..1024 (same); default 1 */
@@ -177,27 +192,27 @@ typedef struct mok_group_config {
     const void *mpi_comm;           /* MOK_PEER_MPI: address of an MPI_Comm of num_ranks processes; NULL = MPI_COMM_WORLD */
     const void *nccl_id;            /* MOK_PEER_NCCL: the 128 bytes of an ncclUniqueId that rank 0 made and handed round */
     const mok_external *external;   /* MOK_PEER_EXTERNAL */
-    int32_t device;                 /* CUDA: device ordinal, -1 = the current one (default). The caller's current device is left as it was. */
+    int32_t device;                 /* CUDA: device ordinal up to 1023, -1 = the current one (default). The caller's current device stays. */
 
     int32_t num_saved;    /* how many mok_saved objects the group owns, 0..65536, all together below 2^60 bytes (same); default 1. Peer-visible
                              memory is made collectively, here */
     int64_t keep_rows; /* padded rows whose x, g, u each saved object keeps, rounded down to 128; MOK_KEEP_ALL = worst case (default);
-                          0 = recompute (same) */
+                          0 = recompute; at most 2^31-1, more than the worst case is the worst case (same) */
 
     int32_t path;             /* mok_path (same); default AUTO */
-    int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128; 0 = automatic (default) */
-    int32_t ring_minibatches; /* minibatches in the ring, >= 1; 0 = automatic (default) */
-    int32_t look_ahead;       /* minibatches of gate+up ahead of down, 1..; 0 = automatic (default); clamped to ring_minibatches - 1 */
-    int32_t comm_workers;     /* workers (CPU threads, CTAs) that move rows, >= 1; 0 = automatic (default) */
-    int32_t compute_workers;  /* workers that multiply, >= 1; 0 = automatic (default) */
-    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels; default 0 */
+    int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128 below 2^31; 0 = automatic (default) */
+    int32_t ring_minibatches; /* minibatches in the ring, 1..2^20; 0 = automatic (default) */
+    int32_t look_ahead;       /* minibatches of gate+up ahead of down, 1..2^20; 0 = automatic (default); clamped to ring_minibatches - 1 */
+    int32_t comm_workers;     /* workers (CPU threads, CTAs) that move rows, 1..4096; 0 = automatic (default) */
+    int32_t compute_workers;  /* workers that multiply, 1..4096; 0 = automatic (default) */
+    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels, 0..4096 and fewer than the device has; default 0 */
 
-    int64_t peer_timeout_ms;  /* longest wait for a peer to enter or leave a pass; default 600000 */
-    int64_t local_timeout_ms; /* longest standstill inside a pass; default 10000 */
+    int64_t peer_timeout_ms;  /* longest wait for a peer to enter or leave a pass or a schedule build, 1..10^10; default 600000 */
+    int64_t local_timeout_ms; /* longest standstill inside a pass, 1..10^10; default 10000 */
 } mok_group_config;
 
 /* Writes defaults (pointers: NULL), then applies MOK_* environment variables (see mok_option_get). A variable that does not parse is an error,
- * MOK_LOG included. */
+ * MOK_LOG included. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_config_init(mok_group_config *config_out);
 
 /* Memory that a group of this shape needs, per rank, in bytes. */
@@ -206,7 +221,8 @@ typedef struct mok_memory {
     uint64_t peer_bytes;   /* peer-visible: barriers, index lists, published rows, slots, saved x */
     uint64_t ring_bytes;   /* the ring and its counters */
     uint64_t saved_bytes;  /* all num_saved objects together, without their peer-visible x */
-    uint64_t other_bytes;  /* schedules' worst case for one schedule, shared-expert rows, scratch, pinned host words */
+    uint64_t other_bytes;  /* one schedule in its worst case, shared-expert rows, scratch. Each further schedule takes about
+                              8 * max_rows + 4 * T_max * K bytes that are not in here */
     uint64_t total_bytes;  /* the sum */
     int64_t keep_rows;     /* keep_rows as it will be used */
     int64_t max_rows;      /* worst case of padded rows on this rank */
@@ -221,8 +237,9 @@ typedef struct mok_memory {
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
 
 /* Meeting point for num_ranks threads, 1..1024. One hub may serve many groups, one after another or side by side (each mok_group_create is
- * matched by order; a rank makes one such call at a time). The caller destroys it after the last group. Not collective. */
+ * matched by order; a rank makes one such call at a time). The caller destroys it after the last group. Not collective. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_hub_create(int32_t num_ranks, mok_hub **hub_out);
+/* NULL is accepted. */
 MOK_EXPORT void mok_hub_destroy(mok_hub *hub);
 
 /* Collective, blocking (bounded by peer_timeout_ms). Checks that the ranks agree, makes all memory, loads every kernel.
@@ -266,21 +283,22 @@ typedef struct mok_group_state {
  * NULL; it is filled whatever the group's status is. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_status(mok_group *group, mok_group_state *state_out);
 
-/* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`), the group has failed, or timeout_ms is
- * over (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be repeated). -1 = no own limit: the group's deadlines end
- * it. After a failure: with the CPU backend, mok_group_wait(group, NULL, -1) returns the group's status once its workers have let go of all
- * queued work, and tensors are the caller's again; with CUDA it returns at once, and they are when the stream has been synchronised. */
+/* Blocks the host until all work that was enqueued on this group is done (on CUDA: on `stream`; that of the last call covers the calls
+ * before it), the group has failed, or timeout_ms is over (MOK_ERR_TIMEOUT; the group itself is then still healthy and the call may be
+ * repeated). -1 = no own limit: the group's deadlines end it. After a failure: with the CPU backend, mok_group_wait(group, NULL, -1) returns
+ * the group's status once its workers have let go of all queued work, and tensors are the caller's again; with CUDA it returns at once, and
+ * they are when the stream has been synchronised. Errors: ARGUMENT, TIMEOUT, and what the group failed with. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_ms);
 
 /* Raises the abort word on every rank, at once; not collective, never blocks. The group is dead afterwards; used by a rank that leaves on
- * an error of its own. */
+ * an error of its own. Errors: ARGUMENT. */
 MOK_EXPORT mok_status mok_group_abort(mok_group *group);
 
 /* Name of a wait site ("ENTRY barrier", "rows pulled", ...). Never NULL. */
 MOK_EXPORT const char *mok_site_name(int32_t site);
 
 /* First local expert and number of local experts of a rank: floor(rank*E/R) and floor((rank+1)*E/R) - first. E from 1 to 2^20, R from 1 to
- * 1024. Pure. */
+ * 1024. Pure. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_local_experts(int32_t num_experts, int32_t num_ranks, int32_t rank, int32_t *first_out,
                                                      int32_t *num_out);
 
@@ -323,11 +341,12 @@ MOK_EXPORT void mok_layer_config_init(mok_layer_config *config_out);
 /* Local, not collective. The weights stay the caller's, are read by every pass (so they may change between passes), and must live until the
  * last pass is done. Destroying a layer whose passes are still queued is allowed. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_layer_create(mok_group *group, const mok_layer_config *config, mok_layer **layer_out);
+/* NULL is accepted. */
 MOK_EXPORT void mok_layer_destroy(mok_layer *layer);
 
 /* ---- schedule ----------------------------------------------------------------------------------------------------------- */
 
-/* Local. Memory for one schedule; may be built again and again. Errors: ARGUMENT, MEMORY. */
+/* Local. Memory for one schedule (see mok_memory.other_bytes); may be built again and again. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_create(mok_group *group, mok_schedule **schedule_out);
 /* NULL is accepted. Queued work that uses the schedule may still be there. CPU backend: blocks until that work is done or the group has
  * failed (bounded by the group's deadlines: the work may need peers that have not made their call yet), and holds the group's lock. CUDA:
@@ -338,7 +357,10 @@ MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
 /* Collective, asynchronous, graph-capture safe.
  * ids [num_tokens, K] int32, in: expert of each route. -1 = not routed. An id outside [-1, E) is treated as -1, counted, and reported by
  * mok_group_status on every rank. May be NULL when num_tokens is 0.
- * num_tokens: T of this rank, 0..T_max. */
+ * num_tokens: T of this rank, 0..T_max.
+ * A rank that builds where another runs a pass is found by no backend: both wait until peer_timeout_ms is over, and the group fails with
+ * MOK_ERR_TIMEOUT or MOK_ERR_ABORTED.
+ * Errors: ARGUMENT; MEMORY; DEVICE (CUDA). An error from CUDA itself fails the group. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
 
 /* For tables and tests: blocks until the schedule is built (which takes all ranks) and copies counts to host memory. It holds the group's
@@ -349,16 +371,16 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_counts(mok_schedule *schedule, m
 
 /* ---- saved -------------------------------------------------------------------------------------------------------------- */
 
-/* The idx-th of the group's num_saved objects. Owned by the group: not destroyed by the caller. */
+/* The idx-th of the group's num_saved objects. Owned by the group: not destroyed by the caller. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_saved(mok_group *group, int32_t idx, mok_saved **saved_out);
 
 /* Zero-copy entry: [T_max, H] bf16 peer-visible memory of the saved object. A caller that writes x here (on the stream, before
  * mok_forward) and passes this very pointer as x saves the copy. Valid until the group is destroyed; may be written again when
- * the backward pass of this object is done. */
+ * the backward pass of this object is done. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_saved_input(mok_saved *saved, void **x_out);
 
 /* Gives up the backward pass that this object waits for, so that the next mok_forward may use it: for a caller that drops a step. Local,
- * but every rank must do it, as every rank calls mok_forward. Does nothing to an object that does not wait. */
+ * but every rank must do it, as every rank calls mok_forward. Does nothing to an object that does not wait. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_saved_release(mok_saved *saved);
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------ */
@@ -381,8 +403,10 @@ MOK_EXPORT void mok_forward_args_init(mok_forward_args *args_out);
  * All ranks must enter the same pass: forward or backward, the saved object of the same index or none, a schedule whose last build is the
  * same one in the order of builds on the group. The CPU backend finds out when they do not: nothing is computed from rows of such a pass,
  * and mok_group_wait and every later call return MOK_ERR_DISAGREE on every rank. The CUDA backend does not: its results are then undefined.
+ * A pass that meets a schedule build of another rank ends as a time-out with both backends, see mok_schedule_build.
  * y[t] = bf16(shared_w[t]*s_t + sum over k of w[t,k]*y_(t,k)), summed in fp32 in that order.
- * Errors: ARGUMENT; MISMATCH (objects of two groups, schedule never built, saved waits for a backward pass). */
+ * Errors: ARGUMENT; MISMATCH (objects of two groups, schedule never built, saved waits for a backward pass); MEMORY; DEVICE (CUDA). An error
+ * from CUDA itself fails the group. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_forward(mok_layer *layer, mok_schedule *schedule, const mok_forward_args *args, mok_stream stream);
 
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
@@ -394,7 +418,7 @@ typedef struct mok_backward_args {
     const float *w;        /* [T, K] fp32, in: the same values as in forward */
     const float *shared_w; /* [T] fp32, in: as in forward */
     void *dx;              /* [T, H] bf16, out. See grads for what it may not overlap; dw, dshared_w likewise */
-    float *dw;             /* [T, K] fp32, out: gradient of w; exactly 0 where id is -1 */
+    float *dw;             /* [T, K] fp32, out: gradient of w; exactly 0 where id is -1. NULL only when T is 0 */
     float *dshared_w;      /* [T] fp32, out; NULL = not wanted; must be NULL without a shared expert */
     mok_ffn grads;         /* routed weight gradients of the El local experts, shapes as the weights, in/out. No element of any output may
                               lie on another output, an input or a weight, nor on the input memory of `saved` or of a saved object that
@@ -409,7 +433,8 @@ typedef struct mok_backward_args {
 MOK_EXPORT void mok_backward_args_init(mok_backward_args *args_out);
 
 /* Collective, asynchronous, graph-capture safe. Frees `saved` for the next forward. Errors: ARGUMENT; MISMATCH (objects of two groups;
- * saved never filled or already used; another layer than in forward; another schedule, or built anew since). */
+ * saved never filled or already used; another layer than in forward; another schedule, or built anew since); MEMORY; DEVICE (CUDA). An error
+ * from CUDA itself fails the group. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_backward(mok_layer *layer, mok_schedule *schedule, const mok_backward_args *args, mok_stream stream);
 
 /* ---- router helper ------------------------------------------------------------------------------------------------------ */
@@ -438,12 +463,13 @@ MOK_EXPORT void mok_router_config_init(mok_router_config *config_out);
  * softmax_after if it is chosen), else in its own; never in another token's. Under softmax +inf acts as NaN does in the weights, -inf gives
  * 0 (all -inf: NaN); sigmoid gives 1 and 0.
  * logits [num_tokens, E] fp32, in; ids_out [num_tokens, K] int32 and w_out [num_tokens, K] fp32, in descending order of the choosing score.
- */
+ * num_tokens: 0..2^31-1; with 0 the three may be NULL. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_router_choose(const mok_router_config *config, const float *logits, int64_t num_tokens,
                                                      int32_t *ids_out, float *w_out);
 
 /* Host only, blocking. logits_out[t,e] = fp32 dot product of bf16 x[t,:] and bf16 weight[e,:], plus bias[e] when bias is not NULL.
- * x [num_tokens, H] bf16, weight [E, H] bf16, bias [E] fp32 or NULL, logits_out [num_tokens, E] fp32. */
+ * x [num_tokens, H] bf16, weight [E, H] bf16, bias [E] fp32 or NULL, logits_out [num_tokens, E] fp32.
+ * num_tokens: 0..2^31-1; hidden and num_experts: 1..2^20. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_router_logits(const void *x, const void *weight, const float *bias, int64_t num_tokens,
                                                      int32_t hidden, int32_t num_experts, float *logits_out);
 
@@ -456,10 +482,10 @@ typedef enum mok_scale_rounding {
 
 /* MXFP8 of num_rows rows of num_cols bf16 values, blocks of 32 along a row (num_cols a multiple of 32). Values saturate at +-448.
  * x [num_rows, num_cols] bf16, in; e4m3_out [num_rows, num_cols]; e8m0_out [num_rows, num_cols/32]. A block that holds NaN or Inf gets
- * scale 255 (NaN). */
+ * scale 255 (NaN). Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_quantize(const void *x, int64_t num_rows, int64_t num_cols, mok_scale_rounding rounding,
                                                       uint8_t *e4m3_out, uint8_t *e8m0_out);
-/* The inverse, to fp32 (exact). Scale byte b is 2^(b-127); 255 is NaN. */
+/* The inverse, to fp32 (exact). Scale byte b is 2^(b-127); 255 is NaN. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_mxfp8_dequantize(const uint8_t *e4m3, const uint8_t *e8m0, int64_t num_rows, int64_t num_cols,
                                                         float *x_out);
 
@@ -502,10 +528,12 @@ typedef struct mok_event {
     int64_t end_ns;
 } mok_event;
 
-/* Starts recording with room for max_events per worker (0 stops and frees). Only between passes: MOK_ERR_ARGUMENT while work is queued. */
+/* Starts recording with room for max_events per worker (0 stops and frees). Only between passes: MOK_ERR_ARGUMENT while work is queued.
+ * Errors: ARGUMENT, MEMORY, DEVICE (CUDA). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_trace(mok_group *group, int64_t max_events);
 /* Copies recorded events (host memory, ordered by worker, then time) and forgets them. Only between passes. *num_out is the number there
- * were; at most `capacity` are copied. dropped_out (may be NULL): events that found no room. */
+ * were; at most `capacity` are copied. dropped_out (may be NULL): events that found no room.
+ * Errors: ARGUMENT, MEMORY (CUDA), DEVICE (CUDA). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_trace_take(mok_group *group, mok_event *events_out, int64_t capacity, int64_t *num_out,
                                                         int64_t *dropped_out);
 /* Name of an event kind. Never NULL. Kinds below mok_event_first_wait() are work, the others waiting. */
