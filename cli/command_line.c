@@ -71,6 +71,54 @@ static int takes_peer(const struct mok_cli_command *command, const char *peer)
 
 static int runs_processes(const struct mok_cli_command *command) { return takes_peer(command, "mpi") || takes_peer(command, "nccl"); }
 
+/* ---- what was started ---------------------------------------------------------------------------------------------------- */
+
+static struct mok_cli_started started;
+static const struct mok_cli_command *started_command; /* NULL: none */
+
+/* FNV-1a, onto what came before. */
+static uint64_t add_hash(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t idx = 0; idx < bytes; idx++) {
+        hash = (hash ^ at[idx]) * 0x100000001b3ULL;
+    }
+    return hash;
+}
+
+static uint64_t hash_own(const struct mok_cli_option *option, const void *settings)
+{
+    const uint64_t basis = 0xcbf29ce484222325ULL;
+    const char *field = (const char *)settings + option->offset;
+    const char *text;
+    if (option->kind != MOK_CLI_TEXT) {
+        return add_hash(basis, field, option->kind == MOK_CLI_FLAG ? sizeof(int) : sizeof(int64_t));
+    }
+    memcpy(&text, field, sizeof text);
+    return text == NULL ? basis : add_hash(basis, text, strlen(text) + 1);
+}
+
+static void note_start(const struct mok_cli_command *command, const void *settings, int num_names, char **names)
+{
+    memset(&started, 0, sizeof started);
+    started_command = command;
+    snprintf(started.command, sizeof started.command, "%s", command->name);
+    for (int idx = 0; idx < command->num_options && idx < MOK_CLI_MAX_OWN; idx++) {
+        int is_free = command->free_options != NULL && has_word(command->free_options, command->options[idx].name);
+        started.own[idx] = is_free ? 0 : hash_own(&command->options[idx], settings);
+    }
+    for (int idx = 0; idx < num_names; idx++) {
+        started.names = add_hash(started.names, names[idx], strlen(names[idx]) + 1);
+    }
+}
+
+const struct mok_cli_started *mok_cli_started(void) { return &started; }
+
+const char *mok_cli_own_name(int idx)
+{
+    return started_command != NULL && idx < started_command->num_options ? started_command->options[idx].name : "option";
+}
+
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 
 static void print_usage_line(FILE *out, const struct mok_cli_command *command)
@@ -338,6 +386,7 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
     if (status != MOK_OK) {
         mok_cli_usage(command, "%s", mok_cli_sentence());
     } else if (!is_peer_missing(command)) {
+        note_start(command, settings, num_names, argv);
         code = command->run(settings, &config, num_names, argv);
     }
     free(settings);

@@ -49,10 +49,26 @@ struct mok_cli_command {
     const char *peer_timeout; /* default of --peer-timeout where the command has its own, for its help; NULL = the library's */
     const struct mok_cli_useless *useless;
     int num_useless;
+    const char *free_options; /* "ranks json": own options that may differ between processes, for only the one that prints reads them, or
+                                 each checks its own; NULL = none */
     int makes_ranks;     /* 1: runs a group, and so must know whether a process is all of it or one rank */
     /* Runs the command; positional arguments follow. Returns the exit code. */
     int (*run)(void *settings, mok_group_config *config, int num_names, char **names);
 };
+
+/* What this process was started with, of one size for all commands, so that processes can compare. */
+enum { MOK_CLI_MAX_OWN = 32 };
+
+struct mok_cli_started {
+    char command[16];
+    uint64_t own[MOK_CLI_MAX_OWN]; /* hash of each own option's value, by index in the command's table; 0 for one that may differ */
+    uint64_t names;                /* hash of the positional arguments */
+};
+
+/* Of the command that mok_cli_dispatch runs. */
+const struct mok_cli_started *mok_cli_started(void);
+/* "weights": the idx-th own option of that command; "option" where it has none. */
+const char *mok_cli_own_name(int idx);
 
 /* Every command of the tool, in the order of the help; ends with a NULL. */
 extern const struct mok_cli_command *const mok_cli_commands[];

@@ -134,6 +134,13 @@ void mok_processes_share(int32_t from, void *data, size_t bytes, const char *wha
     finish(&request, who, what);
 }
 
+void mok_processes_gather(const void *mine, size_t bytes, void *all_out, const char *what)
+{
+    MPI_Request request;
+    MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all_out, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
+    finish(&request, "all ranks", what);
+}
+
 mok_status mok_processes_agree(mok_status status, const char *what)
 {
     struct {
@@ -229,6 +236,8 @@ mok_status mok_processes_lead(mok_status (*work)(void *context), void *context)
 
 #else
 
+#include <string.h>
+
 mok_status mok_processes_start(int64_t limit_ms, int32_t *rank_out, int32_t *num_out)
 {
     (void)limit_ms, (void)rank_out, (void)num_out;
@@ -240,6 +249,12 @@ void mok_processes_end(void) {}
 void mok_processes_meet(const char *what) { (void)what; }
 
 void mok_processes_share(int32_t from, void *data, size_t bytes, const char *what) { (void)from, (void)data, (void)bytes, (void)what; }
+
+void mok_processes_gather(const void *mine, size_t bytes, void *all_out, const char *what)
+{
+    (void)what;
+    memcpy(all_out, mine, bytes);
+}
 
 mok_status mok_processes_agree(mok_status status, const char *what)
 {

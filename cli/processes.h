@@ -22,6 +22,8 @@ void mok_processes_end(void);
 void mok_processes_meet(const char *what);
 /* data [bytes] of rank `from` to all. */
 void mok_processes_share(int32_t from, void *data, size_t bytes, const char *what);
+/* mine [bytes] of every rank to all_out [num_ranks * bytes] of all. Every process must come with the same number of bytes. */
+void mok_processes_gather(const void *mine, size_t bytes, void *all_out, const char *what);
 /* The largest status, with the sentence of its process; a failure wins over the MOK_ERR_ABORTED that it caused. */
 mok_status mok_processes_agree(mok_status status, const char *what);
 /* data [bytes] of `rank` to the same place on rank 0. */

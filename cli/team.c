@@ -13,6 +13,8 @@
 #endif
 
 #include "processes.h"
+#include "roll_call.h"
+#include "seat.h"
 
 /* ---- processes ---------------------------------------------------------------------------------------------------------- */
 
@@ -32,6 +34,16 @@ static mok_status make_nccl_id(struct mok_team *team)
 #endif
 }
 
+/* What a process can know of its own start before it shares anything. */
+static mok_status check_start(const mok_group_config *config, int64_t num_ranks, int32_t size)
+{
+    if (num_ranks != 0 && num_ranks != size) {
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but mpirun has started %" PRId32 " of them: use mpirun -n %" PRId64,
+                            num_ranks, size, num_ranks);
+    }
+    return mok_seat_check_backend(config);
+}
+
 static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
 {
     /* A rank that leaves a pass late, at its own limit, is still waited for. */
@@ -39,13 +51,10 @@ static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
     int32_t size = 0;
     /* first_rank also when the rest fails: rank 0 says why */
     MOK_TRY(mok_processes_start(team->config.peer_timeout_ms + PATIENCE_MS, &team->first_rank, &size));
-    if (num_ranks != 0 && num_ranks != size) {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but mpirun has started %" PRId32 " of them: use mpirun -n %" PRId64,
-                            num_ranks, size, num_ranks);
-    }
-    if (size > MOK_TEAM_MAX_RANKS) {
+    if (size > MOK_TEAM_MAX_RANKS) { /* seen by all alike: no roll call needed */
         return mok_cli_fail(MOK_ERR_ARGUMENT, "mpirun has started %" PRId32 " processes: must be at most %d", size, MOK_TEAM_MAX_RANKS);
     }
+    MOK_TRY(mok_roll_call(&team->config, check_start(&team->config, num_ranks, size), size));
     team->num_ranks = size;
     team->num_here = 1;
     return team->config.peer == MOK_PEER_NCCL ? make_nccl_id(team) : MOK_OK;

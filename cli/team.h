@@ -23,8 +23,8 @@ struct mok_team {
     pthread_barrier_t barrier; /* threads */
 };
 
-/* num_ranks: 0 = not given: all processes, or 1 thread. Errors: ARGUMENT (number does not fit the processes; a usage error), NOT_BUILT.
- */
+/* num_ranks: 0 = not given: all processes, or 1 thread. With processes all return the same. Errors: ARGUMENT (number does not fit the
+ * processes, or they were started with different commands or settings; a usage error), NO_DEVICE, NOT_BUILT. */
 mok_status mok_team_open(const mok_group_config *config, int64_t num_ranks, struct mok_team *team_out);
 void mok_team_close(struct mok_team *team);
 

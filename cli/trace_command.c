@@ -233,6 +233,7 @@ const struct mok_cli_command mok_command_trace = {
     .peers = "threads|mpi|nccl",
     .useless = trace_useless,
     .num_useless = sizeof trace_useless / sizeof trace_useless[0],
+    .free_options = "ranks out",
     .makes_ranks = 1,
     .run = trace_command,
 };

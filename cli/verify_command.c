@@ -363,6 +363,7 @@ const struct mok_cli_command mok_command_verify = {
     .peer_timeout = TEXT_OF(MOST_PEER_MS),
     .useless = verify_useless,
     .num_useless = sizeof verify_useless / sizeof verify_useless[0],
+    .free_options = "ranks json",
     .makes_ranks = 1,
     .run = verify_command,
 };

@@ -301,6 +301,7 @@ const struct mok_cli_command mok_command_run = {
     .peers = "threads|mpi|nccl",
     .useless = run_useless,
     .num_useless = sizeof run_useless / sizeof run_useless[0],
+    .free_options = "ranks output json",
     .makes_ranks = 1,
     .run = run_command,
 };
