@@ -38,7 +38,7 @@ points_of() {
 if [ "$pass" = forward ]; then
     all=$(points_of "512 1024 1536 2048 3072 4096 5120 6144 8192 12288 16384" "2 4 8 16 24 32 48 64 96" "ring=2 ring=8 look-ahead=2 look-ahead=3")
 else
-    all=$(points_of "1024 2048 3072 4096 6144 8192 12288 16384" "16 32 48 64 96" "look-ahead=2")
+    all=$(points_of "512 1024 2048 3072 4096 6144 8192 12288 16384" "2 4 8 16 24 32 48 64 96" "ring=2 look-ahead=2")
 fi
 few=$(points_of "2048 4096 8192 16384" "16 48" "") # for the largest shape
 
