@@ -1,7 +1,8 @@
 #!/bin/bash
 # A pass over minibatches, communication CTAs, ring and look-ahead, shape by shape, beside the automatic choice and dense products; at the end how
 # far the automatic choice is from the best of the sweep. 3 to 10 s a shape on two H200s, backward 5 to 25 s.
-#   sweep.sh [SHAPES]     names joined by commas, each also as E:K:H:I:Is; default: those of the targets, and three drawn by a seed (draw_shapes.py)
+#   sweep.sh [SHAPES]     names joined by commas, each also as E:K:H:I:Is; default: all that mok bench knows by name but tiny-real, and three drawn
+#                         by a seed (draw_shapes.py)
 # Environment
 #   MOK=FILE              a mok that is built already (needed)
 #   PASS=forward          or backward
@@ -11,13 +12,15 @@
 #   POINTS="A;B;.."       other points than those below
 #   COMMIT=TEXT           for the JSON, where git cannot be asked
 #   NAME=TEXT             of the files; default sweep_PASS_, the GPU, how many: sweep_forward_h200x2
-# NAME.json (a list, a sweep an entry), NAME.svg and NAME.md (the table) go to $OUT, or to bench/results.
+# NAME.json (a list, a sweep an entry), NAME.svg and NAME.md (the table) go to $OUT, or to bench/results. Into the page:
+#   sweep_plot.py --docs docs/performance.md --out docs/sweeps_PASS.svg bench/results/NAME.json
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=${OUT:-bench/results}
 pass=${PASS:-forward}
 seed=${SEED-3}
-shapes=${1:-qwen3-30b,mixtral-8x7b,kimi-k2-slice,glm-5.2-slice,qwen3.5-slice,deepseek-v4-pro-slice,kimi-k2${seed:+,$(python3 bench/sweep/draw_shapes.py "$seed" | paste -sd,)}}
+full=kimi-k2,glm-5.2,qwen3.5,deepseek-v4-pro
+shapes=${1:-qwen3-30b,mixtral-8x7b,${full//,/-slice,}-slice,$full${seed:+,$(python3 bench/sweep/draw_shapes.py "$seed" | paste -sd,)}}
 failed=0
 mkdir -p "$out"
 work=$(mktemp -d)
@@ -40,7 +43,7 @@ if [ "$pass" = forward ]; then
 else
     all=$(points_of "512 1024 2048 3072 4096 6144 8192 12288 16384" "2 4 8 16 24 32 48 64 96" "ring=2 look-ahead=2")
 fi
-few=$(points_of "2048 4096 8192 16384" "16 48" "") # for the largest shape
+few=$(points_of "512 1024 2048 4096 8192 16384" "2 8 16 48" "") # for the largest shapes: the same ends, fewer points between
 
 files=()
 for shape in ${shapes//,/ }; do
@@ -49,7 +52,7 @@ for shape in ${shapes//,/ }; do
         IFS=: read -r experts top_k hidden inter shared <<< "$shape"
         given=(--experts "$experts" --top-k "$top_k" --hidden "$hidden" --intermediate "$inter" --shared "$shared" --tokens 8192)
     fi
-    [ "$shape" = kimi-k2 ] && points=$few || points=$all
+    case ,$full, in *",$shape,"*) points=$few ;; *) points=$all ;; esac
     file=$work/${shape//:/-}.json
     since=$SECONDS
     echo "== $shape, $pass"

@@ -4,7 +4,8 @@
 usage: sweep_plot.py [--out FILE.svg] [--merge FILE.json] [--docs FILE.md] SWEEP.json...
 
 SWEEP is a file of `mok bench --sweep --confirm N --json`, or a list of such that --merge wrote.
---docs puts the table between the two lines that begin with <!-- sweep table in a page, instead of printing it.
+--docs puts the table, and behind it the picture of --out, between the two lines of a page that begin with <!-- sweep table and name the pass, instead
+of printing the table.
 
 Picture: medians over those of the automatic choice, which ran in turn with each point; dashed: the automatic choice; dotted: 3% faster, where no point
 should be. Table: the automatic choice against the fastest point, both from the last runs of a sweep, in which the three fastest points and the
@@ -23,7 +24,7 @@ WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 120, 60, 40, 62
 SWEPT = (("minibatch", "rows of a minibatch"), ("comm-workers", "CTAs that move rows"))
 LEAST, MOST = 0.94, 1.3  # of the vertical axis; higher points stand at its end
 BOUND = 1.03
-MARKS = ("<!-- sweep table: written by bench/sweep/sweep_plot.py -->", "<!-- sweep table: end -->")
+MARKS = ("<!-- sweep table, {}: written by bench/sweep/sweep_plot.py -->", "<!-- sweep table, {}: end -->")
 
 
 def read_sweeps(paths):
@@ -99,18 +100,19 @@ def compare(sweep):
 def table_lines(sweeps):
     first = sweeps[0]
     machine = first["machine"]
-    num_within = 0
+    beyond = []
     lines = [f"{machine['devices'][0].get('name')} x {len(machine['devices'])}, driver {machine['driver']}, {first['shape']['tokens']} tokens a GPU,"
              f" commit {first['commit'][:12]}.", "",
              "| shape | pass | automatic, ms | fastest point, ms | which | automatic over fastest | dense / automatic | staged / automatic |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for sweep in sweeps:
         automatic, best, options = compare(sweep)
-        num_within += automatic <= BOUND * best
+        if automatic > BOUND * best:
+            beyond.append(title_of(sweep))
         staged = [point["over_as_given"] for point in sweep["points"] if point["options"] == "path=staged"]
         lines.append(f"| {title_of(sweep)} | {sweep['pass']} | {automatic:.4f} | {best:.4f} | {options} | {100 * (automatic / best - 1):+.1f}%"
                      f" | {sweep['dense_ms']['median'] / automatic:.3f} | {f'{staged[0]:.3f}' if staged else '-'} |")
-    return lines + ["", f"Within 3% of the fastest point: {num_within} of {len(sweeps)}."]
+    return lines + ["", f"Within 3% of the fastest point: {len(sweeps) - len(beyond)} of {len(sweeps)}" + (f", not {', '.join(beyond)}." if beyond else ".")]
 
 
 def draw(sweeps):
@@ -142,7 +144,12 @@ def main():
             file.write(draw(sweeps))
     lines = table_lines(sweeps)
     if given.docs:
-        put_into(given.docs, lines, *MARKS)
+        if len({sweep["pass"] for sweep in sweeps}) > 1:
+            sys.exit("--docs: sweeps of one pass, each pass has a place of its own in the page")
+        if given.out:
+            picture = os.path.relpath(given.out, os.path.dirname(os.path.abspath(given.docs)))
+            lines += ["", f"![{sweeps[0]['pass']}: time over minibatch and over communication CTAs]({picture})"]
+        put_into(given.docs, lines, *(mark.format(sweeps[0]["pass"]) for mark in MARKS))
     else:
         print("\n".join(lines))
 
