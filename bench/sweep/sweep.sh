@@ -10,9 +10,11 @@
 #   REPEAT, WARM_UP       of each point, in turn with the automatic choice; default 5, 2
 #   CONFIRM               runs of the three fastest points and the automatic choice, in turn; default 25
 #   POINTS="A;B;.."       other points than those below
+#   TRACE=qwen3-30b       the shape of which one pass is traced at the end, about 4 s; TRACE= (nothing) for none
 #   COMMIT=TEXT           for the JSON, where git cannot be asked
 #   NAME=TEXT             of the files; default sweep_PASS_, the GPU, how many: sweep_forward_h200x2
-# NAME.json (a list, a sweep an entry), NAME.svg and NAME.md (the table) go to $OUT, or to bench/results. Into the page:
+# NAME.json (a list, a sweep an entry), NAME.svg and NAME.md (the table) go to $OUT, or to bench/results; NAME_trace.txt (what each role of the kernel did
+# and waited for) and NAME_trace.svg (every 16th CTA) with them. Into the page:
 #   sweep_plot.py --docs docs/performance.md --out docs/sweeps_PASS.svg bench/results/NAME.json
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -64,5 +66,10 @@ done
 if [ ${#files[@]} -gt 0 ]; then
     python3 bench/sweep/sweep_plot.py --out "$out/$name.svg" --merge "$out/$name.json" "${files[@]}" > "$out/$name.md" || failed=$((failed + 1))
     cat "$out/$name.md"
+fi
+trace=${TRACE-qwen3-30b}
+if [ -n "$trace" ]; then
+    timeout -k 5 60 "$MOK" bench --backend cuda --shape "$trace" --pass "$pass" --repeat "${REPEAT:-5}" --warm-up "${WARM_UP:-2}" --sweep path=fused \
+        --summary --ctas 16 --timeline "$out/${name}_trace.svg" > "$out/${name}_trace.txt" || failed=$((failed + 1))
 fi
 [ $failed -eq 0 ]

@@ -13,6 +13,11 @@ cat > "$work/bin/mok" << 'END'
 import json, sys
 words = sys.argv[2:]
 given = {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("--")}
+if "--timeline" in given:  # one traced pass
+    assert "--summary" in words and given["--sweep"] == "path=fused"
+    open(given["--timeline"], "w").write(given["--pass"])
+    print("kernel of pass", given["--shape"])
+    sys.exit(0)
 shape = {"name": given.get("--shape", ""), "tokens": 8192, "experts": int(given.get("--experts", 1)), "top_k": int(given.get("--top-k", 1)),
          "hidden": int(given.get("--hidden", 1)), "intermediate": int(given.get("--intermediate", 1)), "shared_intermediate": int(given.get("--shared", 0))}
 spread = {"median": 2.0}
@@ -27,7 +32,9 @@ for pass in forward backward; do
     PATH=$work/bin:$PATH CUDA_VISIBLE_DEVICES='' MOK=$work/bin/mok PASS=$pass OUT=$work/out bash "$1/bench/sweep/sweep.sh" > "$work/log" 2>&1 ||
         { echo "sweep.sh failed:"; tail -n 5 "$work/log"; exit 1; }
     grep -q -x -e 'Within 3% of the fastest point: 12 of 13, not mixtral-8x7b.' "$work/log" || { echo "$pass: the table does not name what is beyond 3%"; exit 1; }
-    [ -s "$work/out/sweep_${pass}_h200x2.svg" ] || { echo "$pass: no picture"; exit 1; }
+    for file in "$work/out/sweep_${pass}_h200x2.svg" "$work/out/sweep_${pass}_h200x2_trace.svg" "$work/out/sweep_${pass}_h200x2_trace.txt"; do
+        [ -s "$file" ] || { echo "$pass: no $file"; exit 1; }
+    done
     python3 - "$work/out/sweep_${pass}_h200x2.json" "$pass" << 'END'
 import json, sys
 names = {name + tail for name in ("kimi-k2", "glm-5.2", "qwen3.5", "deepseek-v4-pro") for tail in ("", "-slice")} | {"qwen3-30b", "mixtral-8x7b"}
