@@ -403,8 +403,8 @@ MOK_EXPORT void mok_forward_args_init(mok_forward_args *args_out);
 
 /* Collective, asynchronous, graph-capture safe. layer, schedule and saved must belong to one group; all ranks give saved, or none.
  * All ranks must enter the same pass: forward or backward, the saved object of the same index or none, a schedule whose last build is the
- * same one in the order of builds on the group. The CPU backend finds out when they do not: nothing is computed from rows of such a pass,
- * and mok_group_wait and every later call return MOK_ERR_DISAGREE on every rank. The CUDA backend does not: its results are then undefined.
+ * same one in the order of builds on the group (replayed builds count). When they do not, nothing is computed from rows of such a pass, and
+ * mok_group_wait and every later call return MOK_ERR_DISAGREE on every rank.
  * A pass that meets a schedule build of another rank ends as a time-out with both backends, see mok_schedule_build.
  * y[t] = bf16(shared_w[t]*s_t + sum over k of w[t,k]*y_(t,k)), summed in fp32 in that order.
  * Errors: ARGUMENT; MISMATCH (objects of two groups, schedule never built, saved waits for a backward pass); MEMORY; DEVICE (CUDA). An error

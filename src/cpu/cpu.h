@@ -138,7 +138,6 @@ struct mok_pass_schedule {
     struct mok_route *routes;
     int32_t *ids;
     int32_t *cursor; /* [E + 2] scratch of the sort */
-    uint32_t build;   /* number of its last build; written and read by worker 0 */
     int64_t ticket;   /* job that builds it */
     int64_t last_use; /* last job that reads or writes it */
 };

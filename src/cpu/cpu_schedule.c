@@ -144,7 +144,7 @@ int mok_cpu_build(struct mok_cpu_worker *worker, struct mok_cpu_job *job)
     struct mok_pass_schedule *schedule = job->schedule;
     uint32_t epoch = ++worker->schedule_epoch;
     if (worker->index == 0) {
-        schedule->build = epoch;
+        schedule->head.build = epoch; /* written and read by worker 0 */
         mok_cpu_delay(worker);
         int64_t begin = mok_trace_now_ns();
         sort_own(group, job, epoch);

@@ -248,7 +248,7 @@ static void open_pass(struct mok_pass_group *group, const struct mok_cpu_job *jo
         pass->walk.ring.keep_rows = 0;
     }
     mok_walk_init(&pass->walk);
-    struct mok_entry entry = {backward, job->saved != NULL ? job->saved->idx : -1, job->schedule->build};
+    struct mok_entry entry = {backward, job->saved != NULL ? job->saved->idx : -1, job->schedule->head.build};
     pass->tag = mok_plan_entry_tag(entry);
     pass->epoch = ++group->pass_epoch;
     atomic_store_explicit(&pass->next_task, 0, memory_order_relaxed);

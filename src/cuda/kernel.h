@@ -86,6 +86,9 @@ struct mok_cuda_barrier_args {
     uint32_t *epoch;    /* n of the last barrier of this kind that completed */
     uint32_t *ok;       /* out, when it waits: 1 = complete */
     const uint32_t *needs; /* NULL, or a word that must be 1: else neither arrival nor wait */
+    int64_t tags_off;   /* uint64 [R] in every region, beside the words: what the ranks meet for; 0 = they need no tag */
+    uint64_t tag;       /* of this rank, without the number of the build */
+    const uint32_t *build; /* that number: a replay may have built anew */
     int32_t ahead;      /* the barrier is number *epoch + ahead */
     int32_t arrives;
     int32_t waits;

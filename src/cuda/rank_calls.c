@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda/device.h"
+#include "cuda/rank_pass.h"
 #include "pass/site.h"
 #include "trace/event.h"
 
@@ -168,8 +169,19 @@ mok_status mok_cuda_wait_stream(struct mok_pass_group *group, mok_stream stream,
 
 /* ---- launches --------------------------------------------------------------------------------------------------------------- */
 
-mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier barrier, int parts, mok_stream stream)
+/* What this rank enters, but for the number of the schedule's build, which the device knows. */
+static uint64_t tag_of(const struct mok_cuda_pass *pass)
 {
+    const struct mok_entry entry = {
+        .backward = pass->backward != NULL,
+        .saved = pass->saved == NULL ? -1 : (int32_t)(pass->saved - pass->group->saved),
+    };
+    return mok_plan_entry_tag(entry);
+}
+
+mok_status mok_cuda_barrier(const struct mok_cuda_pass *pass, enum mok_cuda_barrier barrier, int parts)
+{
+    struct mok_pass_group *group = pass->group;
     const struct mok_region *region = &group->setup.region;
     struct mok_cuda_control *control = group->control;
     struct mok_cuda_barrier_args args = {
@@ -180,6 +192,9 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
     switch (barrier) {
     case MOK_CUDA_ENTRY:
         args.words_off = region->entry;
+        args.tags_off = region->entry_tag;
+        args.tag = tag_of(pass);
+        args.build = &pass->schedule->arrays.head->build;
         args.epoch = &control->pass;
         args.ok = &control->pass_ok;
         args.ahead = 1;
@@ -194,9 +209,9 @@ mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier 
         break;
     }
     int32_t threads = (int32_t)mok_min64(MOK_CUDA_ONE_BLOCK, mok_round_up(group->setup.dims.num_ranks, WARP));
-    MOK_TRY(mok_cuda_stage_begin(group, stream));
-    MOK_TRY(mok_cuda_launch(MOK_CUDA_BARRIER, 1, threads, 0, &args, stream));
-    return mok_cuda_stage_end(group, MOK_EVENT_WAIT + args.site, 0, stream);
+    MOK_TRY(mok_cuda_stage_begin(group, pass->stream));
+    MOK_TRY(mok_cuda_launch(MOK_CUDA_BARRIER, 1, threads, 0, &args, pass->stream));
+    return mok_cuda_stage_end(group, MOK_EVENT_WAIT + args.site, 0, pass->stream);
 }
 
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num)

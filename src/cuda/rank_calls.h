@@ -5,7 +5,7 @@
 #define MOK_CUDA_RANK_CALLS_H
 
 #include "base/status.h"
-#include "cuda/rank_memory.h"
+#include "cuda/rank_pass.h"
 
 /* ---- calls (rank_calls.c) --------------------------------------------------------------------------------------------------- */
 
@@ -35,7 +35,9 @@ int64_t mok_cuda_deadline_after(int64_t limit_ns);
 enum mok_cuda_barrier { MOK_CUDA_ENTRY, MOK_CUDA_EXIT }; /* SCHED is part of the schedule's kernels */
 enum mok_cuda_barrier_part { MOK_CUDA_ARRIVE = 1, MOK_CUDA_WAIT = 2 };
 
-mok_status mok_cuda_barrier(struct mok_pass_group *group, enum mok_cuda_barrier barrier, int parts, mok_stream stream);
+/* Parts of a barrier of this pass. Ranks that enter different passes (plan/region.h: struct mok_entry) hear of it at ENTRY: each fails with
+ * MOK_ERR_DISAGREE. */
+mok_status mok_cuda_barrier(const struct mok_cuda_pass *pass, enum mok_cuda_barrier barrier, int parts);
 
 /* Blocks for element-wise work on `num` items, a thread each. */
 int32_t mok_cuda_blocks_for(const struct mok_pass_group *group, int64_t num);

@@ -14,6 +14,7 @@ struct mok_schedule_head {
     int32_t num_active; /* local experts with rows */
     int32_t num_tokens; /* T of this rank as a source */
     uint32_t bad_ids;   /* ids outside [-1, E), over all ranks */
+    uint32_t build;     /* which build of the group this is, from 1: builds are collective, so the same on all ranks; 0 = not complete */
 };
 
 struct mok_schedule_view {

@@ -1,10 +1,12 @@
 /*
- * Ranks that do not come, stall, or give up: the others get an error with a name within the limit, and everybody can leave.
+ * Ranks that do not come, stall, give up or leave, in front of a schedule build, a forward or a backward pass: the others get an error with a name
+ * within the limit, and everybody can leave. Ranks that enter different passes: each is told so.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/status.h"
 #include "gpu_layer.h"
 #include "pass/site.h"
 
@@ -14,12 +16,17 @@ struct run {
     mok_hub *hub;
     int32_t num_ranks;
     int scenario;
+    int place; /* the call that rank 1 does not make, or not in time */
     mok_status seen[4], left[4];
     mok_fault fault[4];
     double seconds[4];
 };
 
 enum { ABSENT, STALLED, ABORTED, LEAVES, NUM_SCENARIOS };
+enum { BUILD, FORWARD, BACKWARD, NUM_PLACES };
+
+static const char *const place_names[NUM_PLACES] = {"schedule build", "forward", "backward"};
+static const int32_t place_sites[NUM_PLACES] = {MOK_SITE_SCHED_BARRIER, MOK_SITE_ENTRY_BARRIER, MOK_SITE_ENTRY_BARRIER};
 
 static double now_s(void)
 {
@@ -43,25 +50,40 @@ static void misbehave(struct run *run, struct gpu_layer *layer)
     }
 }
 
+/* Enqueues the calls from one place up to another. */
+static mok_status enqueue(struct gpu_layer *layer, int from, int end)
+{
+    mok_status status = MOK_OK;
+    for (int place = from; place < end && status == MOK_OK; place++) {
+        status = place == BUILD     ? mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, layer->stream)
+                 : place == FORWARD ? mok_forward(layer->layer, layer->schedule, &layer->forward, layer->stream)
+                                    : mok_backward(layer->layer, layer->schedule, &layer->backward, layer->stream);
+    }
+    return status;
+}
+
 static mok_status play(struct run *run, struct gpu_layer *layer)
 {
     char *outputs = malloc(layer->outputs_bytes);
+    int from = BUILD, is_bad = layer->rank == 1;
     gpu_layer_inputs(layer, 1);
     mok_status status = gpu_layer_enqueue(layer); /* all ranks: the group works */
     status = status == MOK_OK ? gpu_layer_outputs(layer, outputs) : status;
     gpu_meet();
     double begin = now_s();
-    if (layer->rank == 1) {
+    if (is_bad) {
+        status = status == MOK_OK ? enqueue(layer, BUILD, run->place) : status;
+        from = run->place;
         misbehave(run, layer);
     }
-    if (layer->rank != 1 || run->scenario == STALLED) {
-        status = status == MOK_OK ? gpu_layer_enqueue(layer) : status;
+    if (!is_bad || run->scenario == STALLED) {
+        status = status == MOK_OK ? enqueue(layer, from, NUM_PLACES) : status;
         status = status == MOK_OK ? gpu_layer_outputs(layer, outputs) : status;
     } else if (run->scenario == ABORTED) {
-        status = gpu_layer_enqueue(layer);
+        status = enqueue(layer, from, NUM_PLACES);
     }
     run->seconds[layer->rank] = now_s() - begin;
-    if (layer->rank != 1 && run->scenario == ABSENT) {
+    if (!is_bad && run->scenario == ABSENT) {
         gpu_meet();
     }
     free(outputs);
@@ -90,9 +112,9 @@ static void on_rank(int32_t rank, void *context)
     run->left[rank] = gpu_layer_close(&layer);
 }
 
-static void run_scenario(int32_t num_ranks, int scenario, const char *name)
+static void run_scenario(int32_t num_ranks, int scenario, int place, const char *name)
 {
-    struct run run = {.num_ranks = num_ranks, .scenario = scenario};
+    struct run run = {.num_ranks = num_ranks, .scenario = scenario, .place = place};
     int ok = mok_hub_create(num_ranks, &run.hub) == MOK_OK;
     mok_status expected = scenario == ABORTED ? MOK_ERR_ABORTED : MOK_ERR_TIMEOUT;
     gpu_run_ranks(num_ranks, on_rank, &run);
@@ -106,7 +128,7 @@ static void run_scenario(int32_t num_ranks, int scenario, const char *name)
             ok = gpu_check(0, "%s: rank %d took %.1f s", name, r, run.seconds[r]);
         }
         if (is_victim && run.seen[r] == MOK_ERR_TIMEOUT &&
-            (run.fault[r].site != MOK_SITE_SCHED_BARRIER || run.fault[r].index != 1 || run.fault[r].rank != r)) {
+            (run.fault[r].site != place_sites[place] || run.fault[r].index != 1 || run.fault[r].rank != r)) {
             ok = gpu_check(0, "%s: rank %d names site %d (%s), source %lld, rank %d", name, r, run.fault[r].site, mok_site_name(run.fault[r].site),
                            (long long)run.fault[r].index, run.fault[r].rank);
         }
@@ -116,8 +138,81 @@ static void run_scenario(int32_t num_ranks, int scenario, const char *name)
         }
     }
     mok_hub_destroy(run.hub);
-    gpu_check(ok, "%s, %d ranks: rank 0 got %s after %.2f s at %s, all could leave", name, num_ranks, mok_status_name(run.seen[0]), run.seconds[0],
-              mok_site_name(run.fault[0].site));
+    gpu_check(ok, "%s before %s, %d ranks: rank 0 got %s after %.2f s at %s, all could leave", name, place_names[place], num_ranks,
+              mok_status_name(run.seen[0]), run.seconds[0], mok_site_name(run.fault[0].site));
+}
+
+/* ---- different passes --------------------------------------------------------------------------------------------------------- */
+
+/* How rank 1 goes another way than rank 0, and what rank 0 says of it. */
+enum quarrel { OTHER_SAVED, NO_SAVED, OTHER_ORDER_OF_BUILDS, OTHER_PASS, NUM_QUARRELS };
+
+static const char *const quarrel_words[NUM_QUARRELS][2] = {
+    [OTHER_SAVED] = {"this rank runs forward with saved object 0 on build 2 of", "rank 1 runs forward with saved object 1 on build 2"},
+    [NO_SAVED] = {"this rank runs forward with saved object 0 on build 2 of", "rank 1 runs forward without a saved object on build 2"},
+    [OTHER_ORDER_OF_BUILDS] = {"this rank runs forward with saved object 0 on build 2 of", "rank 1 runs forward with saved object 0 on build 1"},
+    [OTHER_PASS] = {"this rank runs backward with saved object 0 on build 2 of", "rank 1 runs forward without a saved object on build 2"},
+};
+
+/* Two builds and a forward pass; then, where that was the same on both ranks, a pass that is not. */
+static mok_status disagree(struct gpu_layer *layer, enum quarrel quarrel, mok_schedule *other)
+{
+    int is_odd = layer->rank == 1, is_first = is_odd && quarrel == OTHER_ORDER_OF_BUILDS;
+    mok_forward_args forward = layer->forward;
+    if (is_odd && quarrel == OTHER_SAVED) {
+        MOK_TRY(mok_group_saved(layer->group, 1, &forward.saved));
+    } else if (is_odd && quarrel == NO_SAVED) {
+        forward.saved = NULL;
+    }
+    MOK_TRY(mok_schedule_build(is_first ? layer->schedule : other, layer->ids, layer->num_tokens, layer->stream));
+    MOK_TRY(mok_schedule_build(is_first ? other : layer->schedule, layer->ids, layer->num_tokens, layer->stream));
+    MOK_TRY(mok_forward(layer->layer, layer->schedule, &forward, layer->stream));
+    if (quarrel == OTHER_PASS) {
+        forward.saved = NULL;
+        MOK_TRY(is_odd ? mok_forward(layer->layer, layer->schedule, &forward, layer->stream)
+                       : mok_backward(layer->layer, layer->schedule, &layer->backward, layer->stream));
+    }
+    return mok_group_wait(layer->group, layer->stream, -1);
+}
+
+static void quarrel_rank(int32_t rank, void *context)
+{
+    struct run *run = context;
+    struct gpu_layer layer;
+    mok_group_config config;
+    mok_schedule *other = NULL;
+    mok_status status = gpu_layer_config(rank, run->num_ranks, run->hub, &config);
+    config.num_saved = 2;
+    if (status != MOK_OK || gpu_layer_open(&layer, &config) != MOK_OK || mok_schedule_create(layer.group, &other) != MOK_OK) {
+        gpu_check(0, "rank %d: %s", rank, mok_last_error());
+        return;
+    }
+    gpu_layer_inputs(&layer, 1);
+    gpu_meet();
+    run->seen[rank] = disagree(&layer, (enum quarrel)run->scenario, other);
+    const char *words = mok_last_error();
+    int is_named = rank == 0 ? strstr(words, quarrel_words[run->scenario][0]) != NULL && strstr(words, quarrel_words[run->scenario][1]) != NULL
+                             : strstr(words, "rank 0 runs") != NULL;
+    if (!is_named) {
+        run->seen[rank] = MOK_ERR_INTERNAL;
+        gpu_check(0, "rank %d: the sentence does not name both passes: %s", rank, words);
+    }
+    mok_schedule_destroy(other);
+    run->left[rank] = gpu_layer_close(&layer);
+}
+
+static void run_quarrel(int quarrel)
+{
+    static const char *const names[NUM_QUARRELS] = {"another saved object", "no saved object", "another order of builds", "forward beside backward"};
+    struct run run = {.num_ranks = 2, .scenario = quarrel};
+    int ok = mok_hub_create(2, &run.hub) == MOK_OK;
+    gpu_run_ranks(2, quarrel_rank, &run);
+    for (int r = 0; r < 2; r++) {
+        ok = ok && run.seen[r] == MOK_ERR_DISAGREE && run.left[r] == MOK_OK;
+    }
+    mok_hub_destroy(run.hub);
+    gpu_check(ok, "ranks in different passes, %s: got %s and %s, left with %s and %s", names[quarrel], mok_status_name(run.seen[0]),
+              mok_status_name(run.seen[1]), mok_status_name(run.left[0]), mok_status_name(run.left[1]));
 }
 
 /* ---- refusals --------------------------------------------------------------------------------------------------------------- */
@@ -160,10 +255,14 @@ int main(void)
     }
     struct gpu_run start = {.num_ranks = gpu_count() > 1 ? 2 : 1, .work = do_nothing};
     gpu_check(gpu_run_all(&start), "a group is made and destroyed"); /* CUDA starts within longer limits than those below */
-    for (int scenario = 0; scenario < NUM_SCENARIOS; scenario++) {
-        run_scenario(2, scenario, names[scenario]);
+    for (int i = 0; i < NUM_SCENARIOS * NUM_PLACES; i++) {
+        run_scenario(2, i % NUM_SCENARIOS, i / NUM_SCENARIOS, names[i % NUM_SCENARIOS]);
     }
-    run_scenario(4, ABSENT, names[ABSENT]);
+    run_scenario(4, ABSENT, BUILD, names[ABSENT]);
+    run_scenario(4, ABSENT, BACKWARD, names[ABSENT]);
+    for (int quarrel = 0; quarrel < NUM_QUARRELS; quarrel++) {
+        run_quarrel(quarrel);
+    }
     refuse_default_stream();
     return gpu_finish();
 }

@@ -34,6 +34,18 @@ MOK_DEVICE void mok_hw_store_relaxed_sys(uint32_t *word, uint32_t value)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
+MOK_DEVICE uint64_t mok_hw_load_relaxed_sys_u64(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+MOK_DEVICE void mok_hw_store_relaxed_sys_u64(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
 /* Orders this thread's accesses before it with those after it, for every observer of the system. */
 MOK_DEVICE void mok_hw_fence_sys(void) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 

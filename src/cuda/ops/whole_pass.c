@@ -66,15 +66,15 @@ static mok_status enqueue_forward(const struct mok_cuda_pass *pass)
     char *own = group->peer->base[group->setup.dims.rank];
     MOK_TRY(publish(pass, pass->forward->x, pass->saved == NULL ? own + group->setup.region.rows : pass->saved->own_x, NULL));
     if (group->setup.path == MOK_PATH_FUSED) {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT));
         MOK_TRY(mok_cuda_fused_forward(pass));
     } else {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE));
         MOK_TRY(mok_cuda_staged_shared_forward(pass));
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_ENTRY, MOK_CUDA_WAIT));
         MOK_TRY(mok_cuda_staged_forward(pass));
     }
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
+    MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT));
     return sum_y(pass);
 }
 
@@ -134,15 +134,15 @@ static mok_status enqueue_backward(const struct mok_cuda_pass *pass)
     int exit_parts = MOK_CUDA_ARRIVE | MOK_CUDA_WAIT;
     MOK_TRY(publish(pass, pass->backward->dy, own + group->setup.region.rows, pass->backward->w));
     if (group->setup.path == MOK_PATH_FUSED) {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE | MOK_CUDA_WAIT));
         MOK_TRY(mok_cuda_fused_backward(pass));
     } else {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_ENTRY, MOK_CUDA_ARRIVE));
         MOK_TRY(mok_cuda_staged_shared_backward(pass));
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_ENTRY, MOK_CUDA_WAIT, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_ENTRY, MOK_CUDA_WAIT));
         MOK_TRY(mok_cuda_staged_backward(pass, &exit_parts));
     }
-    MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, exit_parts, pass->stream));
+    MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_EXIT, exit_parts));
     return sum_dx(pass);
 }
 

@@ -157,9 +157,9 @@ MOK_DEVICE void write_experts(const struct mok_cuda_own_args *args, const struct
 }
 
 /* What is said once. One thread. bad_before: of the builds before this one. */
-MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, const struct totals *totals, uint64_t bad_before)
+MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, const struct totals *totals, uint64_t bad_before, uint32_t n)
 {
-    struct mok_schedule_head head = {totals->padded, totals->padded / MOK_TILE_ROWS, totals->num_active, args->num_tokens, totals->bad};
+    struct mok_schedule_head head = {totals->padded, totals->padded / MOK_TILE_ROWS, totals->num_active, args->num_tokens, totals->bad, n};
     *args->out.head = head;
     *args->out.token_rows = args->num_tokens;
     *args->out.token_tiles = (args->num_tokens + MOK_TILE_ROWS - 1) / MOK_TILE_ROWS;
@@ -274,7 +274,7 @@ MOK_DEVICE void end_build(const struct mok_cuda_own_args *args, const struct tot
     __threadfence();
     int complete = arrived < FAILED;
     if (complete) {
-        write_totals(args, totals, bad_before);
+        write_totals(args, totals, bad_before, n);
     }
     control->routes_blocks = 0;
     control->sched_ok = complete ? 1 : 0;

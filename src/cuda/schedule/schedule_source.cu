@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) count_routes(const __
     int32_t num_bad;
     mok_hw_grid_let_follow();
     if (blockIdx.x == 0 && threadIdx.x == 0) { /* until the owner side is done, nobody finds rows here */
-        struct mok_schedule_head none = {0, 0, 0, 0, 0};
+        struct mok_schedule_head none = {0, 0, 0, 0, 0, 0};
         *args.head = none;
     }
     clear(histogram, args.num_experts);

@@ -170,7 +170,7 @@ static mok_status backward_window(const struct mok_cuda_pass *pass, const struct
     }
     MOK_TRY(dgrad_window(pass, window, &operands, g, u));
     if (is_last(pass, window)) {
-        MOK_TRY(mok_cuda_barrier(group, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE, pass->stream));
+        MOK_TRY(mok_cuda_barrier(pass, MOK_CUDA_EXIT, MOK_CUDA_ARRIVE));
     }
     return wgrad(pass, &operands, MOK_TASK_WGRAD, window->lap);
 }
