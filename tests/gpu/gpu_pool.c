@@ -70,6 +70,8 @@ mok_status gpu_pool_open(struct gpu_pool *pool, struct gpu_layer *layers, int32_
     pool->outputs_bytes = layers[0].outputs_bytes;
     if (cudaMalloc((void **)&pool->inputs, GPU_POOL_SETS * pool->inputs_bytes) != cudaSuccess ||
         cudaMalloc((void **)&pool->expected, (size_t)num_layers * GPU_POOL_SETS * pool->outputs_bytes) != cudaSuccess ||
+        cudaMalloc((void **)&pool->poison, pool->outputs_bytes) != cudaSuccess ||
+        cudaMemsetAsync(pool->poison, GPU_POOL_POISON, pool->outputs_bytes, layers[0].stream) != cudaSuccess ||
         cudaMalloc((void **)&pool->num_differences, sizeof *pool->num_differences) != cudaSuccess ||
         cudaMemsetAsync(pool->num_differences, 0, sizeof *pool->num_differences, layers[0].stream) != cudaSuccess) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: memory of a pool", layers[0].rank);
@@ -94,6 +96,7 @@ void gpu_pool_close(struct gpu_pool *pool)
 {
     cudaFree(pool->inputs);
     cudaFree(pool->expected);
+    cudaFree(pool->poison);
     cudaFree(pool->num_differences);
     memset(pool, 0, sizeof *pool);
 }
@@ -113,6 +116,14 @@ void gpu_pool_load(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t
 void gpu_pool_compare(const struct gpu_pool *pool, const struct gpu_layer *layer, int32_t set)
 {
     gpu_count_differences(layer->stream, layer->outputs, expected_of(pool, layer->idx, set), pool->outputs_bytes, pool->num_differences);
+}
+
+void gpu_pool_compare_y(const struct gpu_pool *pool, const struct gpu_layer *layer, int32_t set)
+{
+    const char *y = layer->forward.y, *rest = layer->backward.dx; /* y is the first of the outputs, dx the second */
+    size_t bytes = (size_t)(rest - y);
+    gpu_count_differences(layer->stream, y, expected_of(pool, layer->idx, set), bytes, pool->num_differences);
+    gpu_count_differences(layer->stream, rest, pool->poison, pool->outputs_bytes - bytes, pool->num_differences);
 }
 
 mok_status gpu_pool_wait(const struct gpu_pool *pool, const struct gpu_layer *layer, uint32_t *num_out)

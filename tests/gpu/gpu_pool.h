@@ -21,6 +21,7 @@ struct gpu_pool {
     size_t inputs_bytes, outputs_bytes; /* of one set */
     char *inputs;                       /* device memory [sets] */
     char *expected;                     /* device memory [layers][sets] */
+    char *poison;                       /* device memory [outputs_bytes]: outputs that nobody has written */
     uint32_t *num_differences;          /* device memory, in 16-byte words */
 };
 
@@ -35,6 +36,8 @@ void gpu_pool_forget(const struct gpu_pool *pool, const struct gpu_layer *layer)
 void gpu_pool_load(const struct gpu_pool *pool, struct gpu_layer *layer, int32_t set);
 /* Enqueue: counts where the layer's outputs are not those of the set. */
 void gpu_pool_compare(const struct gpu_pool *pool, const struct gpu_layer *layer, int32_t set);
+/* The same behind a forward pass alone: y, and that nothing else was written. */
+void gpu_pool_compare_y(const struct gpu_pool *pool, const struct gpu_layer *layer, int32_t set);
 /* Waits for the stream. *num_out: differences so far. */
 mok_status gpu_pool_wait(const struct gpu_pool *pool, const struct gpu_layer *layer, uint32_t *num_out);
 

@@ -2,15 +2,15 @@
  * Thousands of calls with the host far ahead, every one of them compared on the device with the outputs that the staged path gave for the same
  * inputs when nothing else was under way:
  *
- *   stress    random sets (routing, number of tokens down to 0), random delays of each rank on the device and on the host
- *   replay    build + forward + backward captured as one graph; new ids and tokens with each replay
+ *   stress    random sets (routing, number of tokens down to 0), random delays of each rank on the device and on the host: forward and backward; then
+ *             forward alone, in half of the calls for a backward pass that is given up
+ *   replay    build + forward + backward captured as one graph; new ids and tokens with each replay; then build + forward alone
  *   flight    several layers and saved objects on one stream, in the order 1F1B: some forward passes ahead of their backward passes, eager, and
  *             the whole sequence as one graph
  *
  * Each on the staged path, on the fused one in both passes, on that once more with the smallest ring there is, and on what auto takes.
  *
- *   gpu_stress [--long] [--ranks N] [--only WORD] [--limit SECONDS]
- *     --long    the full numbers also where several ranks share a GPU
+ *   gpu_stress [--ranks N] [--only WORD] [--limit SECONDS]
  *     --ranks   this number of ranks alone, instead of 1, 2, 4 and 8
  *     --only    staged, fused, fused-ring or auto alone (outputs to compare with still come from the staged path)
  *     --limit   of the whole run, 600 s: behind it the program says where it was and ends with 1
@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/status.h"
 #include "gpu_pool.h"
 #include "gpu_slow.h"
 
@@ -33,7 +34,6 @@ enum {
     GRAPH_BATCHES = 8,  /* captured */
     GRAPH_REPLAYS = 50,
     LIMIT_MS = 8000,
-    SHORTER = 2,        /* the numbers are divided by it where ranks share a GPU, unless --long */
     LONGEST_NS = 200000, /* of a delay on the device */
     PROGRESS_S = 5,      /* between two lines that say how far it is */
     LIMIT_S = 600
@@ -51,7 +51,6 @@ static const struct variant {
 };
 
 struct options {
-    int is_long;
     int32_t num_ranks;  /* 0 = 1, 2, 4 and 8 */
     const char *only;   /* NULL = all variants */
 };
@@ -113,17 +112,33 @@ static void be_late(const struct gpu_layer *layer, uint32_t *own)
 
 /* ---- stress ----------------------------------------------------------------------------------------------------------------- */
 
-static void stress(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layer)
+/* Which calls a part makes. */
+enum kind { BOTH, ALONE };
+
+static const char *const call_words[] = {"calls", "forward calls"}, *const replay_words[] = {"replays", "forward replays"};
+
+/* Build and forward, without a saved object, or with one that is given up at once. */
+static mok_status enqueue_alone(struct gpu_layer *layer, int is_kept)
+{
+    mok_forward_args forward = layer->forward;
+    forward.saved = is_kept ? forward.saved : NULL;
+    MOK_TRY(mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, layer->stream));
+    MOK_TRY(mok_forward(layer->layer, layer->schedule, &forward, layer->stream));
+    return is_kept ? mok_saved_release(forward.saved) : MOK_OK;
+}
+
+static void stress(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layer, enum kind kind)
 {
     struct gpu_pool *pool = &plan->pools[layer->rank];
-    uint32_t shared = 99, own = (uint32_t)layer->rank * 977u + 5u, num = 0;
+    uint32_t shared = 99u + kind, own = (uint32_t)layer->rank * 977u + 5u, num = 0;
     for (int i = 0; i < plan->num_calls && run->status[layer->rank] == MOK_OK; i++) {
         int32_t set = (int32_t)(gpu_draw(&shared) % GPU_POOL_SETS);
-        say(layer, "calls", i, plan->num_calls);
+        int is_kept = gpu_draw(&shared) % 2 == 0; /* all ranks alike */
+        say(layer, call_words[kind], i, plan->num_calls);
         be_late(layer, &own);
         gpu_pool_load(pool, layer, set);
-        gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
-        gpu_pool_compare(pool, layer, set);
+        gpu_run_note(run, layer->rank, kind == BOTH ? gpu_layer_enqueue(layer) : enqueue_alone(layer, is_kept));
+        (kind == BOTH ? gpu_pool_compare : gpu_pool_compare_y)(pool, layer, set);
         if (gpu_draw(&own) % 256 == 0) { /* this rank alone catches up */
             gpu_run_note(run, layer->rank, mok_group_wait(layer->group, layer->stream, -1));
         }
@@ -134,24 +149,24 @@ static void stress(struct gpu_run *run, const struct plan *plan, struct gpu_laye
 
 /* ---- replay ----------------------------------------------------------------------------------------------------------------- */
 
-static void replay(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layer)
+static void replay(struct gpu_run *run, const struct plan *plan, struct gpu_layer *layer, enum kind kind)
 {
     struct gpu_pool *pool = &plan->pools[layer->rank];
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    uint32_t shared = 7, num = 0;
+    uint32_t shared = 7u + kind, num = 0;
     gpu_pool_load(pool, layer, 0);
     gpu_run_note(run, layer->rank, check_cuda(cudaStreamBeginCapture(layer->stream, cudaStreamCaptureModeThreadLocal)));
-    gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
+    gpu_run_note(run, layer->rank, kind == BOTH ? gpu_layer_enqueue(layer) : enqueue_alone(layer, 0));
     gpu_run_note(run, layer->rank, check_cuda(cudaStreamEndCapture(layer->stream, &graph)));
     gpu_run_note(run, layer->rank, check_cuda(cudaGraphInstantiate(&exec, graph, 0)));
     gpu_meet();
     for (int i = 0; i < plan->num_replays && run->status[layer->rank] == MOK_OK; i++) {
         int32_t set = (int32_t)(gpu_draw(&shared) % (GPU_POOL_SETS / 2)) * 2; /* the number of tokens is part of the graph */
-        say(layer, "replays", i, plan->num_replays);
+        say(layer, replay_words[kind], i, plan->num_replays);
         gpu_pool_load(pool, layer, set);
         gpu_run_note(run, layer->rank, check_cuda(cudaGraphLaunch(exec, layer->stream)));
-        gpu_pool_compare(pool, layer, set);
+        (kind == BOTH ? gpu_pool_compare : gpu_pool_compare_y)(pool, layer, set);
     }
     gpu_run_note(run, layer->rank, gpu_pool_wait(pool, layer, &num));
     run->num_wrong[layer->rank] += num;
@@ -252,10 +267,12 @@ static void work(struct gpu_run *run, struct gpu_layer *first)
         return;
     }
     gpu_pool_forget(&plan->pools[rank], &layers[0]);
-    stress(run, plan, &layers[0]);
-    gpu_meet();
-    replay(run, plan, &layers[0]);
-    gpu_meet();
+    for (enum kind kind = BOTH; kind <= ALONE; kind++) {
+        stress(run, plan, &layers[0], kind);
+        gpu_meet();
+        replay(run, plan, &layers[0], kind);
+        gpu_meet();
+    }
     flight(run, plan, layers);
     gpu_meet();
     for (int32_t i = GPU_POOL_LAYERS - 1; i > 0; i--) {
@@ -273,7 +290,6 @@ static void free_pool(struct gpu_run *run, struct gpu_layer *layer)
 static void try_variant(int32_t num_ranks, const struct options *options, const struct variant *variant, struct gpu_pool *pools)
 {
     int is_first = variant == &variants[0], is_wanted = options->only == NULL || strcmp(options->only, variant->word) == 0;
-    int divisor = options->is_long || num_ranks <= gpu_count() ? 1 : SHORTER;
     struct plan plan = {.pools = pools, .is_first = is_first};
     struct gpu_run run = {.num_ranks = num_ranks,
                           .path = variant->path,
@@ -284,9 +300,9 @@ static void try_variant(int32_t num_ranks, const struct options *options, const 
                           .work = work,
                           .context = &plan};
     if (is_wanted) {
-        plan.num_calls = NUM_CALLS / divisor;
-        plan.num_replays = NUM_REPLAYS / divisor;
-        plan.num_batches = NUM_BATCHES / divisor;
+        plan.num_calls = NUM_CALLS;
+        plan.num_replays = NUM_REPLAYS;
+        plan.num_batches = NUM_BATCHES;
     }
     if (!is_wanted && !is_first) {
         return;
@@ -295,7 +311,9 @@ static void try_variant(int32_t num_ranks, const struct options *options, const 
     int64_t since = seconds();
     int ok = gpu_run_all(&run);
     if (is_wanted) {
-        gpu_check(ok, "%s, %d ranks: %d random calls, %d replays, %d batches in 1F1B order, %d times %d of them as a graph: every bit (%d s)",
+        gpu_check(ok,
+                  "%s, %d ranks: %d random calls, %d replays, as many of forward alone, %d batches in 1F1B order, %d times %d of them as a graph: every "
+                  "bit (%d s)",
                   variant->word, num_ranks, plan.num_calls, plan.num_replays, plan.num_batches, GRAPH_REPLAYS, GRAPH_BATCHES,
                   (int)(seconds() - since));
     } else {
@@ -321,10 +339,6 @@ static int parse(int argc, char **argv, struct options *options)
     int limit = LIMIT_S;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--long") == 0) {
-            options->is_long = 1;
-            continue;
-        }
         if (strcmp(argv[i], "--ranks") == 0) {
             options->num_ranks = atoi(value);
             limit = options->num_ranks < 1 || options->num_ranks > GPU_RUN_RANKS ? 0 : limit;
@@ -348,10 +362,10 @@ static int parse(int argc, char **argv, struct options *options)
 int main(int argc, char **argv)
 {
     static const int32_t ranks[] = {1, 2, 4, 8};
-    struct options options = {0, 0, NULL};
+    struct options options = {0, NULL};
     int limit = parse(argc, argv, &options);
     if (limit <= 0) {
-        fprintf(stderr, "usage: gpu_stress [--long] [--ranks 1..%d] [--only staged|fused|fused-ring|auto] [--limit SECONDS]\n", GPU_RUN_RANKS);
+        fprintf(stderr, "usage: gpu_stress [--ranks 1..%d] [--only staged|fused|fused-ring|auto] [--limit SECONDS]\n", GPU_RUN_RANKS);
         return 2;
     }
     if (gpu_count() == 0) {
