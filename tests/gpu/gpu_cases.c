@@ -3,9 +3,9 @@
  *
  *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--again N] [NAME]
  *
- * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path; --external: on regions
- * that this program owns, whose slots are checked, too; --in-step: ranks also meet on the host, as memcheck needs it (run.sh); N: each case that
- * passed is run on N more groups, with the same bits and without the oracles, to find what happens seldom
+ * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path, with the bits that the staged path
+ * gives; --external: on regions that this program owns, whose slots are checked, too; --in-step: ranks also meet on the host, as memcheck needs it
+ * (run.sh); N: each case that passed is run on N more groups, with the same bits and without the oracles, to find what happens seldom
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +78,36 @@ static void run_again(const struct mok_ref_case *recipe, const struct mok_case_w
     mok_ref_problem_free(&problem);
 }
 
+/* The case's first step on either path, with the case's own ring: the same bits. */
+static void compare_with_staged(const struct mok_ref_case *recipe, const struct mok_case_where *where)
+{
+    struct mok_ref_problem problem;
+    struct mok_ref_outputs outputs[2];
+    struct mok_case_result result = {.status = MOK_OK};
+    struct mok_case_bits bits = {0};
+    mok_status status = mok_ref_generate(recipe, 0, &problem);
+    memset(outputs, 0, sizeof outputs);
+    for (int p = 0; p < 2 && status == MOK_OK; p++) {
+        struct mok_ref_knobs knobs = recipe->knobs;
+        knobs.path = p == 0 ? MOK_PATH_STAGED : MOK_PATH_FUSED;
+        status = mok_ref_outputs_alloc(&problem, &outputs[p]);
+        status = status == MOK_OK ? mok_case_run_problem(&problem, &knobs, where, 0xff, &outputs[p], &result) : status;
+        bits.num_differences += result.num_differences;
+    }
+    if (status == MOK_OK) {
+        mok_case_bits_tokens(&problem, &outputs[0], &outputs[1], 0, problem.num_tokens, NULL, "staged and fused", &bits);
+        mok_case_bits_grads(&problem, &outputs[0], &outputs[1], mok_case_scope(&problem, where), NULL, "staged and fused", &bits);
+    }
+    gpu_check(status == MOK_OK && bits.num_differences == 0, "%-24s staged and fused: the same bits", recipe->name);
+    if (status != MOK_OK || bits.num_differences > 0) {
+        printf("    %s %s %s\n", result.message, result.difference, bits.difference);
+    }
+    for (int p = 0; p < 2; p++) {
+        mok_ref_outputs_free(&problem, &outputs[p]);
+    }
+    mok_ref_problem_free(&problem);
+}
+
 static void run_case(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_again)
 {
     struct mok_case_result result;
@@ -92,7 +122,12 @@ static void run_case(const struct mok_ref_case *recipe, const struct mok_case_wh
                    worst[MOK_CHECK_Y].ratio, worst[MOK_CHECK_DX].ratio, worst[MOK_CHECK_DW].ratio, worst[MOK_CHECK_DGATE].ratio,
                    worst[MOK_CHECK_DUP].ratio, worst[MOK_CHECK_DDOWN].ratio, result.backend_s, result.oracle_s)) {
         print_failure(&result);
-    } else if (num_again > 0) {
+        return;
+    }
+    if (recipe->knobs.path == MOK_PATH_FUSED) {
+        compare_with_staged(recipe, where);
+    }
+    if (num_again > 0) {
         run_again(recipe, where, num_again);
     }
 }

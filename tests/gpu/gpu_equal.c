@@ -22,8 +22,12 @@ static const struct mok_ref_case problems[] = {
      .ids = MOK_IDS_DISTINCT, .grad_dtype = MOK_DTYPE_BF16},
 };
 
-static void try_problem(const struct mok_ref_case *recipe, int32_t path)
+/* The first run is always the staged one. */
+static void try_problem(const struct mok_ref_case *problem, int32_t path)
 {
+    struct mok_ref_case staged = *problem;
+    const struct mok_ref_case *recipe = &staged;
+    staged.knobs.path = MOK_PATH_STAGED;
     struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = PEER_LIMIT_MS, .local_timeout_ms = LIMIT_MS, .path = path};
     int num_ways = mok_case_way_count(&where);
     struct mok_case_result *results = calloc((size_t)num_ways, sizeof *results);
