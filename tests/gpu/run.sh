@@ -2,7 +2,7 @@
 # Builds the library and everything that needs a GPU on a GPU machine, and runs it. Prints "N passed, N failed, N skipped" last; exit code 0 when
 # nothing failed and something passed.
 #
-# Usage: run.sh [--long] [BUILD_DIR]      --long: the stress tests with their full numbers everywhere; sanitizers also on the fused path
+# Usage: run.sh [--long] [BUILD_DIR]      --long: sanitizers also on the fused path
 # Needs cmake, ninja, gcc and nvcc. What else is there is used: OpenBLAS, cJSON (MOK_CJSON_ROOT), MPI, NCCL (MOK_NCCL_ROOT, or Python's package),
 # compute-sanitizer.
 #
@@ -131,15 +131,15 @@ wait
 wait
 cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log" "$build_dir/group_4.log"
 
-run gpu_faults 90 "$bin/gpu_faults"
+run gpu_faults 90 env MOK_PATH=fused "$bin/gpu_faults"
+run gpu_faults_staged 90 env MOK_PATH=staged "$bin/gpu_faults"
 reordered
 run gpu_schedule 60 "$bin/gpu_schedule"
 run gpu_equal 90 "$bin/gpu_equal"
 run gpu_equal_fused 90 "$bin/gpu_equal" --fused
 run gpu_graph_fused 90 env MOK_PATH=fused "$bin/gpu_graph"
-run gpu_graph 90 "$bin/gpu_graph"
-# shellcheck disable=SC2086 # may be nothing
-run gpu_stress 150 "$bin/gpu_stress" $long
+run gpu_graph_staged 90 env MOK_PATH=staged "$bin/gpu_graph"
+run gpu_stress 150 "$bin/gpu_stress"
 run gpu_beside 120 "$bin/gpu_beside"
 run gpu_nccl 150 "$bin/gpu_nccl"
 run gpu_life 60 "$bin/gpu_life"
