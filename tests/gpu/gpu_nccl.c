@@ -1,7 +1,7 @@
 /*
  * Ranks as processes that meet through NCCL, one GPU each: the bits of the same layer run by threads, also when each process sees its own GPU alone, as
  * device 0, and of one rank alone on the last GPU; two ranks on one GPU are refused, and ranks for which NCCL makes no window; a peer that is killed or
- * stopped. With one GPU the group has one rank, and what needs two is skipped.
+ * stopped, in front of a schedule build, or behind its forward pass, so that the others wait in backward. With one GPU the group has one rank, and what needs two is skipped.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 
 #include "gpu_layer.h"
 #include "gpu_slow.h"
+#include "pass/site.h"
 
 #ifdef MOK_HAVE_NCCL
 #include <nccl.h>
@@ -26,7 +27,10 @@ enum {
     OUTPUT_ROOM = 16 << 20
 };
 
-enum scenario { PLAIN, APART, LAST_GPU, SAME_GPU, NO_WINDOW, KILLED, STOPPED };
+enum scenario { PLAIN, APART, LAST_GPU, SAME_GPU, NO_WINDOW, KILLED, STOPPED, KILLED_BACKWARD, STOPPED_BACKWARD };
+
+static int loses_peer(enum scenario scenario) { return scenario >= KILLED; }
+static int is_stopped(enum scenario scenario) { return scenario == STOPPED || scenario == STOPPED_BACKWARD; }
 
 /* Between processes. */
 struct board {
@@ -36,18 +40,34 @@ struct board {
     volatile int32_t is_running[MAX_RANKS];  /* the rank has finished its first pass */
     mok_status status[MAX_RANKS];
     mok_status left[MAX_RANKS];
+    int32_t site[MAX_RANKS]; /* where it waited for a lost peer */
     char message[MAX_RANKS][512];
     size_t bytes[MAX_RANKS];
     char outputs[MAX_RANKS][OUTPUT_ROOM];
 };
 
+/* Rank 1 goes no further. Behind its forward pass: its kernels have run, the peer's backward pass is the one that waits. */
+static void get_lost(struct gpu_layer *layer, enum scenario scenario)
+{
+    if (scenario == KILLED_BACKWARD || scenario == STOPPED_BACKWARD) {
+        mok_status status = mok_schedule_build(layer->schedule, layer->ids, layer->num_tokens, layer->stream);
+        status = status == MOK_OK ? mok_forward(layer->layer, layer->schedule, &layer->forward, layer->stream) : status;
+        status = status == MOK_OK ? mok_group_wait(layer->group, layer->stream, -1) : status;
+        if (status != MOK_OK) {
+            _exit(1); /* the other sees another site than it should */
+        }
+    }
+    raise(is_stopped(scenario) ? SIGSTOP : SIGKILL);
+}
+
 static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t rank, int32_t num_ranks, enum scenario scenario)
 {
     mok_group_config config;
+    mok_group_state state = {.struct_size = sizeof state};
     mok_status status = gpu_layer_config(rank, num_ranks, NULL, &config);
     config.peer = MOK_PEER_NCCL;
     config.nccl_id = &board->id;
-    config.peer_timeout_ms = scenario == KILLED || scenario == STOPPED ? PEER_LIMIT_MS : 60000;
+    config.peer_timeout_ms = loses_peer(scenario) ? PEER_LIMIT_MS : 60000;
     config.device = scenario == SAME_GPU ? 0 : config.device;
     config.local_timeout_ms = LIMIT_MS;
     status = status == MOK_OK ? gpu_layer_open(layer, &config) : status;
@@ -60,13 +80,14 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     status = gpu_layer_enqueue(layer);
     status = status == MOK_OK ? gpu_layer_outputs(layer, board->outputs[rank]) : status;
     board->is_running[rank] = status == MOK_OK;
-    if ((scenario == KILLED || scenario == STOPPED) && status == MOK_OK) {
+    if (loses_peer(scenario) && status == MOK_OK) {
         if (rank == 1) {
-            raise(scenario == KILLED ? SIGKILL : SIGSTOP);
+            get_lost(layer, scenario);
         }
         usleep(300000);
         status = gpu_layer_enqueue(layer);
         status = status == MOK_OK ? gpu_layer_outputs(layer, board->outputs[rank]) : status;
+        board->site[rank] = mok_group_status(layer->group, &state) == MOK_OK ? MOK_SITE_NONE : state.fault.site;
     }
     return status;
 }
@@ -149,7 +170,7 @@ static struct board *run_processes(int32_t num_ranks, enum scenario scenario, in
     }
     waitpid(pids[0], NULL, 0); /* a stopped rank 1 is ended when the others are done */
     for (int32_t r = num_ranks - 1; r > 0; r--) {
-        if (scenario == STOPPED && r == 1) {
+        if (is_stopped(scenario) && r == 1) {
             kill(pids[r], SIGKILL);
         }
         waitpid(pids[r], NULL, 0);
@@ -216,11 +237,14 @@ static void look_at_refusal(const struct board *board, const char *name)
               board->message[0]);
 }
 
-static void look_at_lost_peer(const struct board *board, const char *name)
+/* site: where the other rank waits for it. */
+static void look_at_lost_peer(const struct board *board, const char *name, int32_t site)
 {
     int ok = board->status[0] == MOK_ERR_TIMEOUT || board->status[0] == MOK_ERR_DEVICE; /* the driver may notice a dead process first */
     ok = ok && board->is_running[0] && board->is_running[1]; /* it was lost in the middle of its work */
-    gpu_check(ok, "nccl, a peer is %s: the other got %s (%s) and left with %s", name, mok_status_name(board->status[0]), board->message[0],
+    ok = ok && (board->status[0] == MOK_ERR_DEVICE || board->site[0] == site);
+    gpu_check(ok, "nccl, a peer is %s: the other got %s at %s (%s) and left with %s", name, mok_status_name(board->status[0]),
+              mok_site_name(board->site[0]), board->message[0],
               mok_status_name(board->left[0]));
 }
 
@@ -247,8 +271,10 @@ int main(void)
     look_at_refusal(run_processes(2, SAME_GPU, count), " on one GPU");
     if (count > 1) {
         look_at_refusal(run_processes(2, NO_WINDOW, count), " without symmetric windows");
-        look_at_lost_peer(run_processes(2, KILLED, count), "killed");
-        look_at_lost_peer(run_processes(2, STOPPED, count), "stopped");
+        look_at_lost_peer(run_processes(2, KILLED, count), "killed", MOK_SITE_SCHED_BARRIER);
+        look_at_lost_peer(run_processes(2, STOPPED, count), "stopped", MOK_SITE_SCHED_BARRIER);
+        look_at_lost_peer(run_processes(2, KILLED_BACKWARD, count), "killed behind its forward pass", MOK_SITE_ENTRY_BARRIER);
+        look_at_lost_peer(run_processes(2, STOPPED_BACKWARD, count), "stopped behind its forward pass", MOK_SITE_ENTRY_BARRIER);
     } else {
         gpu_skip("nccl: more than one rank, no windows, killed and stopped peers: one GPU");
     }
