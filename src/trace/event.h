@@ -15,7 +15,7 @@ enum mok_event_kind {
     MOK_EVENT_PULL,     /* index = minibatch */
     MOK_EVENT_PUSH,     /* index = minibatch */
     MOK_EVENT_SUM,      /* final sum of the slots */
-    MOK_EVENT_TASK,     /* MOK_EVENT_TASK + mok_task_kind; index = row tile, or the expert for weight gradients */
+    MOK_EVENT_TASK,     /* MOK_EVENT_TASK + mok_task_kind; index = row tile, or the expert for weight gradients (on the GPU for all tasks of backward) */
     MOK_EVENT_KERNEL = 48, /* a persistent kernel, whole; index 0 */
     MOK_EVENT_WAIT = 64 /* MOK_EVENT_WAIT + mok_site; index as in the fault record */
 };

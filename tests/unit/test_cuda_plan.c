@@ -14,6 +14,7 @@
 
 #include "api/setup.h"
 #include "cuda/device.h"
+#include "cuda/fused/fused_host.h"
 #include "cuda/staged/staged_rows.h"
 
 /* A config of one rank; the setup as the API makes it. */
@@ -200,6 +201,44 @@ static void test_refusals(void **state)
     assert_non_null(strstr(mok_last_error(), "reserve_sms"));
 }
 
+/* Whatever is reserved or asked for, there is a worker of each role, and never more than there are SMs. */
+static void test_any_number_of_sms(void **state)
+{
+    (void)state;
+    for (int32_t reserved = 0; reserved < 132; reserved++) {
+        mok_group_config config;
+        struct mok_pass_setup setup;
+        int32_t wanted = reserved % 7 * 30, sms = 132 - reserved; /* of the H200 that is assumed where there is no GPU */
+        assert_int_equal(mok_group_config_init(&config), MOK_OK);
+        config.backend = MOK_BACKEND_CUDA;
+        config.shape = (mok_shape){8, 2, 256, 256, 0, MOK_FORMAT_BF16, 1024};
+        config.reserve_sms = reserved;
+        config.comm_workers = wanted;
+        if (mok_backend_available(MOK_BACKEND_CUDA)) {
+            skip(); /* this GPU may have another number */
+        }
+        assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+        assert_int_equal(setup.compute_workers, sms);
+        assert_int_equal(setup.comm_workers, wanted == 0 || wanted > sms ? sms : wanted);
+    }
+}
+
+/* The persistent kernels' CTAs on a share of a GPU: whole clusters, one at least, and a mover among them. */
+static void test_any_share_of_sms(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 133 * 133 * 4; i++) {
+        int32_t cluster = 1 + i % 2, num_comm = 0;
+        struct mok_pass_group group = {.gemm_ctas = i / 4 % 133 + 1, .move_ctas = i / 4 / 133 + 1, .fused_apart = i / 2 % 2};
+        int32_t ctas = mok_cuda_fused_share_ctas(&group, cluster, &num_comm);
+        int32_t least = group.fused_apart ? 2 * cluster : cluster; /* apart: a cluster that moves and one that multiplies */
+        assert_int_equal(ctas % cluster, 0);
+        assert_true(ctas >= least && (ctas <= group.gemm_ctas || ctas == least));
+        assert_true(num_comm >= 1 && num_comm <= (group.fused_apart ? ctas - cluster : ctas));
+        assert_true(num_comm <= group.move_ctas + cluster - 1);
+    }
+}
+
 /* ---- copies ----------------------------------------------------------------------------------------------------------------- */
 
 /* The bytes of a row are covered, copies begin at lines of 128 bytes, and the places of a block fit an SM. */
@@ -270,7 +309,7 @@ int main(void)
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
         cmocka_unit_test(test_fused_ring),
         cmocka_unit_test(test_automatic_path),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_any_number_of_sms), cmocka_unit_test(test_any_share_of_sms),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
         cmocka_unit_test(test_argument_structs),
         cmocka_unit_test(test_no_gpu),
     };
