@@ -43,6 +43,9 @@ void emulate_run(void (*kernel)(const void *args), const void *args, int32_t num
 /* The next arrival at one of the barriers that stand in bytes [first, end) of a CTA's shared memory is lost, once: for tests of limits. */
 void emulate_lose_arrival(uint32_t first, uint32_t end);
 
+/* The next announcement of the counter `word` is lost, once: likewise. */
+void emulate_lose_count(const uint32_t *word);
+
 /* ---- what a running thread may call; they may give the turn away ---------------------------------------------------------------- */
 
 unsigned emulate_thread(void);
@@ -68,6 +71,9 @@ uint8_t *emulate_at(uint32_t address);
 void emulate_barrier_init(uint32_t barrier, uint32_t arrivals);
 void emulate_barrier_arrive(uint32_t barrier, int64_t expected_bytes);
 int emulate_barrier_passed(uint32_t barrier, uint32_t parity);
+
+/* 1: this announcement is the one that is lost. */
+int emulate_loses_count(const uint32_t *word);
 
 /* ctas: bit mask over the cluster. */
 void emulate_load_box(uint32_t to, const void *map, uint32_t barrier, uint32_t ctas, int32_t c0, int32_t c1, int32_t c2);

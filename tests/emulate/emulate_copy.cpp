@@ -71,6 +71,17 @@ static struct {
     uint32_t first, end;
 } lost; /* barriers that lose an arrival */
 
+static const uint32_t *lost_count; /* a counter that loses an announcement */
+
+void emulate_lose_count(const uint32_t *word) { lost_count = word; }
+
+int emulate_loses_count(const uint32_t *word)
+{
+    int is_lost = word == lost_count;
+    lost_count = is_lost ? nullptr : lost_count;
+    return is_lost;
+}
+
 void emulate_lose_arrival(uint32_t first, uint32_t end)
 {
     lost.first = first;

@@ -260,7 +260,7 @@ MOK_DEVICE uint32_t mok_hw_count_acq_rel_cta(uint32_t *word, uint32_t last)
 }
 
 MOK_DEVICE uint32_t mok_hw_load_relaxed_gpu(const uint32_t *word) { return *word; }
-MOK_DEVICE void mok_hw_add_release_gpu(uint32_t *word, uint32_t value) { *word += value; }
+MOK_DEVICE void mok_hw_add_release_gpu(uint32_t *word, uint32_t value) { *word += emulate_loses_count(word) ? 0 : value; }
 MOK_DEVICE void mok_hw_add_relaxed_gpu(uint32_t *word, uint32_t value) { *word += value; }
 MOK_DEVICE uint32_t mok_hw_load_acquire_sys(const uint32_t *word) { return *word; }
 MOK_DEVICE uint32_t mok_hw_load_relaxed_sys(const uint32_t *word) { return *word; }

@@ -4,6 +4,8 @@
  *
  *   emulate [--backward] [--seeds N] [NAME]    --backward: backward passes, behind forward passes that are not checked
  *                                              NAME: only cases whose name contains it; N: each with N seeds, default 1
+ *   emulate --lose-counts                      passes of either kind in which an announcement of a counter is lost, for each kind of counter: every CTA must
+ *                                              leave, by the local limit, and the record name a counter that did not reach its target
  *   emulate --lose-panel                       a forward pass whose pusher waits for a panel that never comes, and nobody else for anything: it must
  *                                              end by the pusher's own limit, which ends this program
  */
@@ -12,8 +14,10 @@
 #include <string.h>
 
 #include "cuda/fused/fused.h"
+#include "emulate.h"
 #include "emulate_backend.h"
 #include "emulate_table.h"
+#include "pass/site.h"
 
 enum { NUM_TROUBLED = 2 /* cases that also run with trouble */ };
 
@@ -166,6 +170,90 @@ static int64_t run(const struct world_case *recipe, uint32_t seed, enum trouble 
     return table.num_wrong;
 }
 
+/* ---- lost announcements ------------------------------------------------------------------------------------------------------------ */
+
+enum { LOST_LIMIT_TICKS = 3000000 };
+
+/* The first counter of this kind loses an announcement: of a case in which somebody waits for it. */
+static const struct loss {
+    const char *name;
+    int is_backward;
+    int32_t counter;
+} losses[] = {
+    {"ring of one", 0, MOK_COUNT_PULLED},        {"ring of one", 0, MOK_COUNT_H_DONE},        {"ring of one", 0, MOK_COUNT_PLACE_FREE},
+    {"ring of one", 0, MOK_COUNT_SHARED_G_DONE}, {"ring of one", 1, MOK_COUNT_PULLED},        {"ring of one", 1, MOK_COUNT_G_DONE},
+    {"ring of one", 1, MOK_COUNT_D_DONE},        {"ring of one", 1, MOK_COUNT_E_DONE},        {"ring of one", 1, MOK_COUNT_PLACE_FREE},
+    {"ring of one", 1, MOK_COUNT_SHARED_G_DONE}, {"ring of one", 1, MOK_COUNT_SHARED_D_DONE}, {"an expert over many laps", 1, MOK_COUNT_CARRY_DONE},
+};
+
+static const struct world_case *find_case(const char *name)
+{
+    const struct world_case *found = cases;
+    while (strcmp(found->name, name) != 0) {
+        found++;
+    }
+    return found;
+}
+
+/* Rank 0 alone: what it raises would end the others. */
+static void run_with_loss(struct table *table, const struct loss *loss)
+{
+    struct seat *seat = &table->seats[0];
+    struct mok_pass_group *group = &seat->group;
+    struct mok_cuda_pass pass = table_pass(table, 0, loss->is_backward);
+    struct mok_limits limits = mok_plan_limits(&group->setup.dims, pass.ring);
+    const uint32_t *counters = (const uint32_t *)(group->other + group->layout.counters) + MOK_CUDA_STATE_WORDS;
+    group->watch.local_limit_ns = group->setup.local_timeout_ns = LOST_LIMIT_TICKS;
+    table_make_trouble(table, 0, NO_TROUBLE);
+    emulate_lose_count(counters + mok_plan_counter_base(&limits, loss->counter));
+    mok_status status = loss->is_backward ? mok_cuda_fused_backward(&pass) : mok_cuda_fused_forward(&pass);
+    const struct mok_cuda_record *record = &seat->record;
+    int is_named = record->site >= MOK_SITE_COUNTER && record->site < MOK_SITE_QUEUE && record->seen < record->expected;
+    int is_raised = *(const uint32_t *)(table->region[0] + group->setup.region.abort) != 0;
+    int ok = status == MOK_OK && record->status == MOK_ERR_TIMEOUT && record->rank == 0 && is_named && is_raised;
+    printf("%s %s, %s, counter %d: launch %d, record %d at counter %d, index %lld: %lld of %lld\n", ok ? "ok    " : "FAILED", loss->name,
+           loss->is_backward ? "backward" : "forward", loss->counter, status, record->status, record->site - MOK_SITE_COUNTER, (long long)record->index,
+           (long long)record->seen, (long long)record->expected);
+    fflush(stdout);
+    table->num_wrong += !ok;
+}
+
+static int64_t lose(const struct loss *loss, uint32_t seed)
+{
+    static struct table table;
+    const struct world_case *recipe = find_case(loss->name);
+    table.num_wrong = 0;
+    world_open(&table.world, recipe, seed);
+    for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
+        table_open_region(&table, rank);
+    }
+    emulate_next = (struct emulate_launch){recipe->resident, seed};
+    for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
+        table_open_seat(&table, rank);
+        table_make_trouble(&table, rank, NO_TROUBLE);
+        if (loss->is_backward) {
+            table_expect_end(&table, rank, NO_TROUBLE, launch(&table, rank));
+        }
+    }
+    run_with_loss(&table, loss);
+    for (int32_t rank = 0; rank < recipe->num_ranks; rank++) {
+        table_close_seat(&table.seats[rank]);
+        free(table.region[rank]);
+    }
+    world_close(&table.world);
+    return table.num_wrong;
+}
+
+static int lose_all(void)
+{
+    int num = (int)(sizeof losses / sizeof losses[0]), num_failed = 0;
+    for (int i = 0; i < num; i++) {
+        num_failed += lose(&losses[i], (uint32_t)i + 1) > 0;
+    }
+    printf("%d passed, %d failed, 0 skipped\n", num - num_failed, num_failed);
+    return num_failed > 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = NULL;
@@ -175,6 +263,8 @@ int main(int argc, char **argv)
             num_seeds = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--backward") == 0) {
             is_backward = 1;
+        } else if (strcmp(argv[i], "--lose-counts") == 0) {
+            return lose_all();
         } else if (strcmp(argv[i], "--lose-panel") == 0) {
             emulate_fused_lose_panel();
             (void)run(&one_panel, 1, NO_TROUBLE, 0);
