@@ -144,6 +144,7 @@ run gpu_beside 120 "$bin/gpu_beside"
 run gpu_nccl 150 "$bin/gpu_nccl"
 run gpu_life 60 "$bin/gpu_life"
 run gpu_large 30 "$bin/gpu_large"
+run gpu_trace 30 "$bin/gpu_trace"
 if [ -x "$bin/gpu_files" ]; then
     run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
 else
