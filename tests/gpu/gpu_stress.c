@@ -4,7 +4,8 @@
  *
  *   stress    random sets (routing, number of tokens down to 0), random delays of each rank on the device and on the host: forward and backward; then
  *             forward alone, in half of the calls for a backward pass that is given up
- *   replay    build + forward + backward captured as one graph; new ids and tokens with each replay; then build + forward alone
+ *   replay    build + forward + backward captured as one graph; new ids and tokens with each replay; then build + forward alone, without
+ *             and with a saved object
  *   flight    several layers and saved objects on one stream, in the order 1F1B: some forward passes ahead of their backward passes, eager, and
  *             the whole sequence as one graph
  *
@@ -157,7 +158,12 @@ static void replay(struct gpu_run *run, const struct plan *plan, struct gpu_laye
     uint32_t shared = 7u + kind, num = 0;
     gpu_pool_load(pool, layer, 0);
     gpu_run_note(run, layer->rank, check_cuda(cudaStreamBeginCapture(layer->stream, cudaStreamCaptureModeThreadLocal)));
-    gpu_run_note(run, layer->rank, kind == BOTH ? gpu_layer_enqueue(layer) : enqueue_alone(layer, 0));
+    if (kind == BOTH) {
+        gpu_run_note(run, layer->rank, gpu_layer_enqueue(layer));
+    } else { /* each replay fills the saved object anew */
+        gpu_run_note(run, layer->rank, enqueue_alone(layer, 0));
+        gpu_run_note(run, layer->rank, enqueue_alone(layer, 1));
+    }
     gpu_run_note(run, layer->rank, check_cuda(cudaStreamEndCapture(layer->stream, &graph)));
     gpu_run_note(run, layer->rank, check_cuda(cudaGraphInstantiate(&exec, graph, 0)));
     gpu_meet();
