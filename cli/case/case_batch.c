@@ -121,8 +121,12 @@ mok_status mok_case_batch_open(struct mok_case_batch *batch, struct mok_case_ran
     mok_status status = mok_schedule_create(rank->group, &batch->schedule);
     if (status == MOK_OK && saved_idx >= 0) {
         status = mok_group_saved(rank->group, saved_idx, &batch->saved);
+        mok_saved *owner = batch->saved; /* of the memory that x is written to */
+        if (status == MOK_OK && rank->knobs.saved_input == 2) {
+            status = mok_group_saved(rank->group, saved_idx + 1, &owner);
+        }
         if (status == MOK_OK && rank->knobs.saved_input) {
-            status = mok_saved_input(batch->saved, &batch->saved_x);
+            status = mok_saved_input(owner, &batch->saved_x);
         }
     }
     if (status == MOK_OK) {

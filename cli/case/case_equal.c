@@ -33,6 +33,7 @@ static const struct mok_case_way ways[] = {
     {"keep 384", 0, MOK_CASE_THREADS, {.keep_rows = 384, .minibatch_rows = 256, .ring_minibatches = 1}},
     {"keep 129", 0, MOK_CASE_THREADS, {.keep_rows = 129, .minibatch_rows = 128, .ring_minibatches = 2}},
     {"x in the saved object", 0, MOK_CASE_THREADS, {.saved_input = 1}},
+    {"x in another saved object", 0, MOK_CASE_THREADS, {.saved_input = 2}},
     {"room for more tokens", 0, MOK_CASE_THREADS, {.max_tokens = 1500}},
     {"packed", 0, MOK_CASE_THREADS, {.weight_layout = MOK_LAYOUT_PACKED, .grad_layout = MOK_LAYOUT_PACKED}},
     {"interleaved", 0, MOK_CASE_THREADS, {.weight_layout = MOK_LAYOUT_INTERLEAVED, .grad_layout = MOK_LAYOUT_INTERLEAVED}},

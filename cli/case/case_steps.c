@@ -163,7 +163,7 @@ void mok_case_run_steps(const struct mok_case_step *steps, int num_steps, const 
         steps[s].outputs->y_slots = NULL;
         steps[s].outputs->dx_slots = NULL;
     }
-    mok_case_launch(where, steps[0].problem, knobs, 1, rank_main, &job, &verdict, &result_out->status_rank);
+    mok_case_launch(where, steps[0].problem, knobs, knobs->saved_input == 2 ? 2 : 1, rank_main, &job, &verdict, &result_out->status_rank);
     result_out->status = verdict.status;
     memcpy(result_out->message, verdict.message, sizeof result_out->message);
     if (result_out->num_differences == 0) {

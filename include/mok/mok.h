@@ -376,9 +376,9 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_group_saved(mok_group *group, int32_t idx
 
 /* Zero-copy entry: [T_max, H] bf16 peer-visible memory of the saved object: one such buffer an object, num_saved in a group, and none for a
  * pass without a saved object. A caller that writes x here (on the stream, before mok_forward) and passes this very pointer as x, with this
- * object, saves the copy; without it the copy is part of the pass, which writes it here. The pointer is valid until the group is destroyed.
- * What stands here is x until the backward pass of this object is done (after mok_saved_release: the forward pass); then it may be written
- * again. Errors: ARGUMENT. */
+ * object, saves the copy; any other x, that of another object among them, is copied here by the pass. The pointer is valid until the group is
+ * destroyed. What stands here is x until the backward pass of this object is done (after mok_saved_release: the forward pass); then it may
+ * be written again. Errors: ARGUMENT. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_saved_input(mok_saved *saved, void **x_out);
 
 /* Gives up the backward pass that this object waits for, so that the next mok_forward may use it: for a caller that drops a step. Local,

@@ -62,7 +62,7 @@ struct mok_ref_knobs {
     int32_t comm_workers;
     int32_t compute_workers;
     int32_t path;        /* mok_path */
-    int32_t saved_input; /* 1: x is written into the saved object's own memory (mok_saved_input) */
+    int32_t saved_input; /* 1: x is written into the saved object's own memory (mok_saved_input); 2: into that of another one */
     enum mok_ref_layout weight_layout;
     enum mok_ref_layout grad_layout;
 };
