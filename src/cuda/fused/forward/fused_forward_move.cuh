@@ -61,6 +61,7 @@ MOK_DEVICE void mok_fused_forward_move(const struct mok_fused_args *args, mok_fu
             pipe = mok_fused_open_pipe(args, shared, 0);
         }
         pipe.alive = mok_fused_wait_place(args, walk, &share.step, &shared->lanes);
+        __syncwarp(); /* nobody reads the job before: a share without rows meets nowhere else */
         if (mok_fused_lane() == 0) {
             mok_fused_fill_job(args, walk, &share.step, &shared->job);
         }
