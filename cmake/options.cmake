@@ -4,6 +4,7 @@ option(MOK_GPU_TESTS "Build the programs of tests/gpu without the other tests" O
 option(MOK_WITH_CPU "Build the CPU backend when OpenBLAS is found" ON)
 option(MOK_WITH_CUDA "Build the CUDA backend when nvcc is found" ON)
 option(MOK_WITH_MPI "Build the MPI peer when MPI is found" ON)
+option(MOK_LANES_ARRIVE "Build kernels for compute-sanitizer's racecheck: every lane of a warp arrives at its barriers" OFF)
 option(MOK_FUZZ "Build the fuzz targets of tests/fuzz with libFuzzer (clang)" OFF)
 set(MOK_SANITIZE "" CACHE STRING "Sanitizers for the whole build: 'address,undefined' or 'thread'")
 

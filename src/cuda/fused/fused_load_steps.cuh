@@ -43,7 +43,7 @@ MOK_DEVICE int32_t mok_fused_uniform(int32_t value) { return __shfl_sync(0xfffff
 /* Waits for the next stage. Gives the place in the queue free a few stages before the tile's last. */
 MOK_DEVICE void mok_fused_await_stage(struct mok_fused_loader *loader)
 {
-    if (loader->left == MOK_FUSED_SCOUT_AHEAD && mok_hw_elect()) {
+    if (loader->left == MOK_FUSED_SCOUT_AHEAD && (MOK_LANES_ARRIVE || mok_hw_elect())) {
         mok_fused_release_tile(loader->shared);
     }
     loader->left--;

@@ -183,18 +183,18 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
     if (threadIdx.x == 0) {
         for (int s = 0; s < mok_tile_fused::STAGES; s++) {
             mok_hw_mbarrier_init(&shared->full[s], 1);
-            mok_hw_mbarrier_init(&shared->empty[s], MOK_FUSED_MULTIPLY_WARPS * span);
+            mok_hw_mbarrier_init(&shared->empty[s], MOK_FUSED_MULTIPLY_WARPS * span * MOK_GEMM_ARRIVALS);
         }
         mok_hw_mbarrier_init(&shared->tile_full, 1);
         /* A backward pass has no pusher. */
-        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + (args->walk.backward ? 1 : 2)) * span);
+        mok_hw_mbarrier_init(&shared->tile_empty, (MOK_FUSED_MULTIPLY_WARPS + (args->walk.backward ? 1 : 2)) * span * MOK_GEMM_ARRIVALS);
         for (int lane = 0; lane < 32; lane++) {
             mok_hw_mbarrier_init(&shared->landed[0][lane], 1);
             mok_hw_mbarrier_init(&shared->landed[1][lane], 1);
         }
         for (int warp = 0; warp < MOK_FUSED_MULTIPLY_WARPS; warp++) {
-            mok_hw_mbarrier_init(&shared->panel_full[warp], args->walk.backward ? MOK_FUSED_MULTIPLY_WARPS : 1);
-            mok_hw_mbarrier_init(&shared->panel_empty[warp], 1);
+            mok_hw_mbarrier_init(&shared->panel_full[warp], args->walk.backward ? MOK_FUSED_MULTIPLY_WARPS : MOK_GEMM_ARRIVALS);
+            mok_hw_mbarrier_init(&shared->panel_empty[warp], args->walk.backward ? 1 : MOK_GEMM_ARRIVALS);
             shared->sent[warp].num = 0;
         }
         for (int turn = 0; turn < MOK_FUSED_TURNS; turn++) {

@@ -38,7 +38,7 @@ template <typename TILE> MOK_DEVICE int mok_cuda_take_tile(struct mok_worker<TIL
     mok_cuda_wait_barrier(&worker->shared->tile_full[idx], worker->queue.parity, worker->limit_ns);
     *tile_out = worker->shared->tile[idx];
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
         mok_hw_mbarrier_arrive_cta(&worker->shared->tile_empty[idx]);
     }
     mok_cuda_advance_in(&worker->queue, MOK_GEMM_QUEUE);
@@ -53,8 +53,12 @@ template <typename TILE> MOK_DEVICE void mok_cuda_release_stage(struct mok_worke
 {
     uint32_t lane = threadIdx.x % 32;
     if (TILE::CLUSTER == 1) {
-        if (lane == 0) {
+        if (MOK_LANES_ARRIVE || lane == 0) {
             mok_hw_mbarrier_arrive_cta(&worker->shared->empty[idx]);
+        }
+    } else if (MOK_LANES_ARRIVE) {
+        for (uint32_t cta = 0; cta < TILE::CLUSTER; cta++) {
+            mok_hw_mbarrier_arrive_cluster(&worker->shared->empty[idx], cta);
         }
     } else if (lane < TILE::CLUSTER) {
         mok_hw_mbarrier_arrive_cluster(&worker->shared->empty[idx], lane);

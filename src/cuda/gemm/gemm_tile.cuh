@@ -24,6 +24,7 @@
 #define MOK_CUDA_GEMM_TILE_CUH
 
 #include "cuda/gemm/gemm_args.h"
+#include "cuda/hw/lanes.cuh"
 #include "cuda/hw/mbarrier.cuh"
 #include "cuda/hw/sync.cuh"
 #include "cuda/hw/tma.cuh"
@@ -43,6 +44,7 @@ enum {
     MOK_GEMM_LOADER = 256, /* the thread that loads */
     MOK_GEMM_QUEUE = 2,    /* tiles between the loader and the multiplying warpgroups */
     MOK_GEMM_BOTH_CTAS = 3, /* of a cluster of two, as a bit mask */
+    MOK_GEMM_ARRIVALS = MOK_LANES_ARRIVE ? 32 : 1, /* of a warp at a barrier */
     /* Registers a thread: 2 * 128 * 232 + 128 * 40 = 64,512 of 65,536. */
     MOK_GEMM_REGISTERS_MULTIPLY = 232,
     MOK_GEMM_REGISTERS_LOAD = 40,
@@ -186,11 +188,11 @@ template <typename TILE> MOK_DEVICE void mok_cuda_open_stages(struct mok_gemm_sh
     if (threadIdx.x == 0) {
         for (int s = 0; s < TILE::STAGES; s++) {
             mok_hw_mbarrier_init(&shared->full[s], 1);
-            mok_hw_mbarrier_init(&shared->empty[s], 8 * TILE::CLUSTER);
+            mok_hw_mbarrier_init(&shared->empty[s], 8 * TILE::CLUSTER * MOK_GEMM_ARRIVALS);
         }
         for (int q = 0; q < MOK_GEMM_QUEUE; q++) {
             mok_hw_mbarrier_init(&shared->tile_full[q], 1);
-            mok_hw_mbarrier_init(&shared->tile_empty[q], 8);
+            mok_hw_mbarrier_init(&shared->tile_empty[q], 8 * MOK_GEMM_ARRIVALS);
         }
         mok_hw_fence_mbarrier_init_cluster();
     }

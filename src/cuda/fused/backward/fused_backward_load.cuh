@@ -182,7 +182,7 @@ MOK_DEVICE void mok_fused_load_backward_tile(const struct mok_fused_backward_arg
                                              const struct mok_fused_backward_tile *tile)
 {
     loader->left = mok_fused_num_stages(args, tile);
-    if (loader->left < MOK_FUSED_SCOUT_AHEAD && mok_hw_elect()) {
+    if (loader->left < MOK_FUSED_SCOUT_AHEAD && (MOK_LANES_ARRIVE || mok_hw_elect())) {
         mok_fused_release_tile(loader->shared);
     }
     switch (tile->kind) {

@@ -52,7 +52,7 @@ MOK_DEVICE void mok_fused_leave_queue(mok_fused_worker *worker, const struct mok
 {
     mok_fused_await_told(worker->shared, held, worker->limit_ns);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
         mok_fused_release_tile(worker->shared);
     }
     worker->queue.idx = (worker->queue.idx + 1) % MOK_FUSED_TURNS;

@@ -81,6 +81,11 @@ MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, int32_t rows, int
         sent->rows = rows;
         sent->col = col;
         sent->num++;
+    }
+    if (MOK_LANES_ARRIVE) { /* all lanes read how many there are */
+        __syncwarp();
+    }
+    if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
         mok_hw_mbarrier_arrive_cta(&shared->panel_full[warp]);
     }
 }
@@ -89,7 +94,7 @@ MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, int32_t rows, int
 MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared)
 {
     uint32_t warp = mok_cuda_warp();
-    if (threadIdx.x % 32 == 0) {
+    if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
         mok_hw_bulk_wait_read_0();
         uint32_t looks = 0, parity = (shared->sent[warp].num & 1) ^ 1; /* no clock: it would be code in every piece */
         while (!mok_hw_mbarrier_try_wait_cta(&shared->panel_empty[warp], parity)) {

@@ -22,7 +22,7 @@ MOK_DEVICE void mok_fused_load_tile(const struct mok_fused_args *args, struct mo
                                 .loads_a = tile->rows > 0,
                                 .shares_b = tile->shares_b};
     loader->left = run.num_steps;
-    if (loader->left < MOK_FUSED_SCOUT_AHEAD && mok_hw_elect()) {
+    if (loader->left < MOK_FUSED_SCOUT_AHEAD && (MOK_LANES_ARRIVE || mok_hw_elect())) {
         mok_fused_release_tile(loader->shared);
     }
     mok_fused_load_steps<MOK_FUSED_K_MAJOR>(loader, &run);

@@ -69,7 +69,7 @@ MOK_DEVICE void mok_fused_take_tile(const struct mok_fused_args *args, mok_fused
     }
     *tile_out = shared->tile;
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
         mok_fused_release_tile(shared);
     }
     worker->queue.parity ^= 1;

@@ -38,7 +38,7 @@ MOK_DEVICE void mok_fused_take_next(const struct mok_fused_args *args, mok_fused
     int32_t lane = (int32_t)threadIdx.x % 32;
     struct mok_fused_tile tile = shared->tile;
     __syncwarp();
-    if (lane == 0) {
+    if (MOK_LANES_ARRIVE || lane == 0) {
         mok_fused_release_tile(shared);
     }
     pusher->queue_parity ^= 1;
@@ -82,7 +82,7 @@ MOK_DEVICE void mok_fused_push_panel(const struct mok_fused_args *args, mok_fuse
         values[i] = *(const uint4 *)(panel + row * 128 + ((chunk ^ (row % 8)) << 4));
     }
     __syncwarp();
-    if (lane == 0) {
+    if (MOK_LANES_ARRIVE || lane == 0) {
         mok_hw_mbarrier_arrive_cta(&shared->panel_empty[warp]);
     }
 #pragma unroll
@@ -103,6 +103,10 @@ MOK_DEVICE int mok_fused_push_ready(const struct mok_fused_args *args, mok_fused
     pusher->panels -= is_ready;
     pusher->parity ^= (uint32_t)is_ready;
     for (uint32_t left = ready; left != 0; left &= left - 1) {
+        if (MOK_LANES_ARRIVE) { /* every lane sees for itself what lane `warp` has seen */
+            int warp = __ffs((int)left) - 1;
+            mok_cuda_wait_barrier(&shared->panel_full[warp], __shfl_sync(0xffffffffu, pusher->parity, warp) ^ 1, args->wait_limit_ns);
+        }
         mok_fused_push_panel(args, shared, __ffs((int)left) - 1);
     }
     return ready != 0;
