@@ -1,11 +1,12 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--again N] [NAME]
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--again N] [--one-rank] [--workers N] [NAME]
  *
  * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path, with the bits that the staged path
  * gives; --external: on regions that this program owns, whose slots are checked, too; --in-step: ranks also meet on the host, as memcheck needs it
- * (run.sh); N: each case that passed is run on N more groups, with the same bits and without the oracles, to find what happens seldom
+ * (run.sh); N: each case that passed is run on N more groups, with the same bits and without the oracles, to find what happens seldom; --one-rank: all
+ * tokens are one rank's; --workers: so many CTAs move rows, and multiply, which gives each of a few many tiles
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,12 +133,22 @@ static void run_case(const struct mok_ref_case *recipe, const struct mok_case_wh
     }
 }
 
+/* All tokens of the case are one rank's. */
+static void join_ranks(struct mok_ref_case *recipe)
+{
+    for (int r = 1; r < recipe->num_ranks; r++) {
+        recipe->tokens[0] += recipe->tokens[r];
+        recipe->tokens[r] = 0;
+    }
+    recipe->num_ranks = 1;
+}
+
 int main(int argc, char **argv)
 {
     struct mok_case_where where = {
         .backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = PEER_LIMIT_MS, .local_timeout_ms = LIMIT_MS, .poison = poison};
     const char *name = NULL;
-    int with_slow = 0, num_again = 0;
+    int with_slow = 0, num_again = 0, one_rank = 0, workers = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slow") == 0) {
             with_slow = 1;
@@ -153,6 +164,10 @@ int main(int argc, char **argv)
             where.peer_timeout_ms = where.local_timeout_ms = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--again") == 0 && i + 1 < argc) {
             num_again = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--one-rank") == 0) {
+            one_rank = 1;
+        } else if (strcmp(argv[i], "--workers") == 0 && i + 1 < argc) {
+            workers = atoi(argv[++i]);
         } else {
             name = argv[i];
         }
@@ -165,6 +180,12 @@ int main(int argc, char **argv)
         struct mok_ref_case recipe = *mok_ref_case_get(c);
         if (where.path != MOK_PATH_AUTO || recipe.knobs.path == MOK_PATH_AUTO) {
             recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : MOK_PATH_STAGED;
+        }
+        if (one_rank) {
+            join_ranks(&recipe);
+        }
+        if (workers > 0) {
+            recipe.knobs.comm_workers = recipe.knobs.compute_workers = workers;
         }
         int is_wanted = (name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow);
         if (is_wanted && mok_case_is_listed(&recipe, &where)) {
