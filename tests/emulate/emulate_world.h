@@ -7,7 +7,7 @@
 
 #include "cuda/rank_memory.h"
 
-enum { WORLD_MAX_RANKS = 4 };
+enum { WORLD_MAX_RANKS = 8 };
 
 struct world_case {
     const char *name;

@@ -12,8 +12,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Every clock has a word for each worker of each rank: four ranks unless a program asks for more. */
+#ifndef SIM_RANKS
+#define SIM_RANKS 4
+#endif
+
 enum {
-    SIM_MAX_RANKS = 4,
+    SIM_MAX_RANKS = SIM_RANKS,
     SIM_MAX_WORKERS = 6, /* of a rank */
     SIM_MAX_ACTORS = SIM_MAX_RANKS * SIM_MAX_WORKERS,
     SIM_IDS = 3, /* of an actor */

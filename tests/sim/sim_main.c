@@ -1,9 +1,10 @@
 /*
  * The simulator of protocol.md: runs the plan functions with several ranks and workers, vector clocks and random delays.
  *
- *   sim [--plans N] [--seed S] [--drop RULE | --short RULE]     clean run: every plan must keep all rules and end
- *   sim --list                                                  the rules that can be broken
+ *   sim [--plans N] [--seed S] [--ranks R] [--drop RULE | --short RULE]     clean run: every plan must keep all rules and end
+ *   sim --list                                                              the rules that can be broken
  *
+ * --ranks: every plan has so many, instead of one to four.
  * --drop leaves one rule out, --short waits for one too few; then a violation (or, for look_ahead, a deadlock) must be reported, and the
  * exit status says whether it was: a simulator that misses it proves nothing.
  */
@@ -17,13 +18,14 @@
 struct options {
     int64_t plans;
     uint64_t seed;
+    int32_t num_ranks; /* 0 = drawn */
     enum sim_rule broken;
     uint32_t shortened;
 };
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: sim [--plans N] [--seed S] [--drop RULE | --short RULE] | --list\n");
+    fprintf(stderr, "usage: sim [--plans N] [--seed S] [--ranks 1..%d] [--drop RULE | --short RULE] | --list\n", SIM_MAX_RANKS);
     return 2;
 }
 
@@ -45,6 +47,11 @@ static int parse(int argc, char **argv, struct options *options)
             options->plans = atoll(value);
         } else if (strcmp(name, "--seed") == 0) {
             options->seed = strtoull(value, NULL, 0);
+        } else if (strcmp(name, "--ranks") == 0) {
+            options->num_ranks = atoi(value);
+            if (options->num_ranks < 1 || options->num_ranks > SIM_MAX_RANKS) {
+                return usage();
+            }
         } else if (strcmp(name, "--drop") == 0 || strcmp(name, "--short") == 0) {
             options->broken = sim_rule_find(value);
             options->shortened = strcmp(name, "--short") == 0;
@@ -78,7 +85,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (; plans < options.plans && outcome == SIM_PASSED; plans++) {
-        sim_plan_make(&plan, options.seed + (uint64_t)plans, options.broken);
+        sim_plan_make(&plan, options.seed + (uint64_t)plans, options.num_ranks, options.broken);
         outcome = sim_world_run(&world, &plan, options.broken, options.shortened);
         passes += plan.num_actions;
     }

@@ -33,11 +33,11 @@ static void *take(size_t count, size_t size)
 
 /* ---- shape ----------------------------------------------------------------------------------------------------------------- */
 
-static void make_shape(struct sim_plan *plan, struct plan_random *random)
+static void make_shape(struct sim_plan *plan, struct plan_random *random, int32_t num_ranks)
 {
     struct mok_dims *dims = &plan->dims;
     int32_t ranks = plan_random_in(random, 0, 99), tokens = plan_random_in(random, 0, 99);
-    dims->num_ranks = ranks < 15 ? 1 : ranks < 55 ? 2 : ranks < 80 ? 3 : 4;
+    dims->num_ranks = num_ranks > 0 ? num_ranks : ranks < 15 ? 1 : ranks < 55 ? 2 : ranks < 80 ? 3 : 4;
     dims->num_experts = plan_random_in(random, 1, dims->num_ranks * (plan_random_chance(random, 30) ? 7 : 3));
     dims->top_k = plan_random_in(random, 1, 3);
     dims->hidden = 8 * plan_random_in(random, 1, 2);
@@ -259,13 +259,13 @@ static void make_build(struct sim_plan *plan, struct plan_random *random, struct
     }
 }
 
-void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_rule broken)
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, int32_t num_ranks, enum sim_rule broken)
 {
     struct plan_random random = {seed * 0x9e3779b97f4a7c15u + 1};
     memset(plan, 0, sizeof *plan);
     arena.used = 0;
     plan->seed = seed;
-    make_shape(plan, &random);
+    make_shape(plan, &random, num_ranks);
     make_rings(plan, &random, broken);
     make_workers(plan, &random);
     make_actions(plan, &random);

@@ -54,8 +54,9 @@ struct sim_plan {
     struct sim_build build[SIM_MAX_ACTIONS][SIM_MAX_RANKS];
 };
 
-/* Makes the plan of a seed. Its arrays live until the next call. broken: the rule that will be broken; plans differ by what that needs. */
-void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_rule broken);
+/* Makes the plan of a seed. Its arrays live until the next call. num_ranks: 0 = drawn, up to four. broken: the rule that will be broken; plans
+ * differ by what that needs. */
+void sim_plan_make(struct sim_plan *plan, uint64_t seed, int32_t num_ranks, enum sim_rule broken);
 /* To stdout, for a report. */
 void sim_plan_print(const struct sim_plan *plan);
 
