@@ -115,6 +115,70 @@ static void test_automatic_ring(void **state)
     assert_true(mok_cuda_plan_layout(&setup).ring_bytes < (int64_t)20 << 30);
 }
 
+/* ---- four and eight ranks --------------------------------------------------------------------------------------------------- */
+
+/* A GPU's part of a group: what it gets by itself, with a GPU for each rank. */
+static struct mok_pass_setup large_setup(mok_shape shape, int32_t num_ranks, mok_path path)
+{
+    mok_group_config config;
+    struct mok_pass_setup setup;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.path = path;
+    config.num_ranks = num_ranks;
+    config.compute_workers = config.comm_workers = 132;
+    config.shape = shape;
+    config.num_saved = 1;
+    assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
+    return setup;
+}
+
+/* The worst case of rows grows with the number of ranks, what a rank has to do does not: so minibatches, places and look-ahead stay as they are with
+ * two ranks, and a backward pass with four times the rows of an even spread still has one lap. Ring and saved object leave two thirds of the memory
+ * of an H200 to weights, gradients and the caller. */
+static void test_many_ranks(void **state)
+{
+    static const mok_shape shapes[] = {
+        {128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192},      {8, 2, 4096, 14336, 0, MOK_FORMAT_BF16, 8192},
+        {384, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192},  {12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192},
+        {256, 8, 6144, 2048, 2048, MOK_FORMAT_BF16, 8192},  {8, 8, 6144, 2048, 2048, MOK_FORMAT_BF16, 8192},
+        {512, 10, 4096, 1024, 1024, MOK_FORMAT_BF16, 8192}, {16, 10, 4096, 1024, 1024, MOK_FORMAT_BF16, 8192},
+        {384, 6, 7168, 3072, 3072, MOK_FORMAT_BF16, 8192},  {12, 6, 7168, 3072, 3072, MOK_FORMAT_BF16, 8192},
+        {128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 2048},      {12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 2048},
+    };
+    static const int32_t counts[] = {4, 8};
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            struct mok_pass_setup two = large_setup(shapes[i], 2, MOK_PATH_FUSED), many = large_setup(shapes[i], counts[c], MOK_PATH_FUSED);
+            struct mok_cuda_layout layout = mok_cuda_plan_layout(&many);
+            int64_t even_rows = shapes[i].max_tokens * shapes[i].top_k;
+            assert_int_equal(many.ring_forward.minibatch_rows, two.ring_forward.minibatch_rows);
+            assert_int_equal(many.ring_forward.num_places, two.ring_forward.num_places);
+            assert_int_equal(many.ring_forward.look_ahead, two.ring_forward.look_ahead);
+            assert_int_equal(many.ring_backward.minibatch_rows, two.ring_backward.minibatch_rows);
+            assert_true(mok_plan_ring_rows(&many.ring_backward) >= mok_min64(4 * even_rows, mok_plan_max_rows_any(&many.dims)));
+            assert_true(layout.ring_bytes + layout.saved_bytes + layout.other_bytes + many.region.bytes < ((int64_t)140 << 30) / 3);
+        }
+    }
+}
+
+/* The counters of a pass have places for the worst case of rows; their sums and indices fit 32 bits. */
+static void test_counters_of_many_ranks(void **state)
+{
+    static const int32_t counts[] = {1, 2, 4, 8, 64};
+    (void)state;
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        struct mok_pass_setup setup = large_setup((mok_shape){384, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192}, counts[c], MOK_PATH_FUSED);
+        struct mok_limits forward = mok_plan_limits(&setup.dims, &setup.ring_forward), backward = mok_plan_limits(&setup.dims, &setup.ring_backward);
+        int64_t words = mok_max64(mok_plan_counter_base(&forward, MOK_NUM_COUNTERS), mok_plan_counter_base(&backward, MOK_NUM_COUNTERS));
+        assert_true(forward.max_rows >= (int64_t)counts[c] * 8192 * 8);
+        assert_true(forward.max_tiles * MOK_TILE_ROWS == forward.max_rows);
+        assert_true(mok_cuda_plan_layout(&setup).counter_bytes >= 4 * (words + MOK_CUDA_STATE_WORDS));
+        assert_true(words < INT32_MAX / 4);
+    }
+}
+
 static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64_t places, int64_t look_ahead)
 {
     mok_group_config config;
@@ -307,7 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
-        cmocka_unit_test(test_fused_ring),
+        cmocka_unit_test(test_fused_ring),       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_counters_of_many_ranks),
         cmocka_unit_test(test_automatic_path),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_any_number_of_sms), cmocka_unit_test(test_any_share_of_sms),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
         cmocka_unit_test(test_argument_structs),
