@@ -81,6 +81,19 @@ void mok_case_split(int64_t num_tokens, int32_t num_ranks, int64_t *tokens)
     }
 }
 
+void mok_case_spread(struct mok_ref_case *recipe, int32_t num_ranks)
+{
+    int64_t num_tokens = 0;
+    if (recipe->num_ranks >= num_ranks) {
+        return;
+    }
+    for (int32_t r = 0; r < recipe->num_ranks; r++) {
+        num_tokens += recipe->tokens[r];
+    }
+    recipe->num_ranks = num_ranks;
+    mok_case_split(num_tokens, num_ranks, recipe->tokens);
+}
+
 /* The problem of one way: the same tokens, on other ranks where the way says so. */
 static mok_status spread(const struct mok_ref_problem *from, int32_t num_ranks, struct mok_ref_problem *problem_out)
 {

@@ -28,6 +28,9 @@ struct mok_case_way mok_case_way_get(const struct mok_ref_case *recipe, const st
 /* Tokens of each of num_ranks ranks: all different, from four ranks on one has none. Their sum is num_tokens. */
 void mok_case_split(int64_t num_tokens, int32_t num_ranks, int64_t *tokens);
 
+/* A case that has fewer ranks than num_ranks (at most MOK_REF_CASE_RANKS) gets so many, its tokens split as above; one that has as many stays as it is. */
+void mok_case_spread(struct mok_ref_case *recipe, int32_t num_ranks);
+
 /* Runs the case's first data as the case says, then in every way. Per way (array of mok_case_way_count entries) a result; num_differences
  * counts bits that differ from the first run, report has the checks of ways with other ranks. Returns the status of the first run. */
 mok_status mok_case_equal(const struct mok_ref_case *recipe, const struct mok_case_where *where, struct mok_case_result *results_out);

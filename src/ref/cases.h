@@ -67,6 +67,8 @@ struct mok_ref_knobs {
     enum mok_ref_layout grad_layout;
 };
 
+enum { MOK_REF_CASE_RANKS = 8 }; /* at most, of a case in the table */
+
 struct mok_ref_case {
     const char *name;
     const char *covers; /* lines of docs/cases.md */
@@ -76,7 +78,7 @@ struct mok_ref_case {
     int32_t hidden;
     int32_t inter;
     int32_t shared_inter;
-    int64_t tokens[8]; /* T of each rank; num_ranks of them count */
+    int64_t tokens[MOK_REF_CASE_RANKS]; /* T of each rank; num_ranks of them count */
     enum mok_ref_ids ids;
     int32_t ids_arg;
     enum mok_ref_values values;

@@ -1,9 +1,9 @@
 /*
  * The whole case table on a backend.
  *
- *   test_cases [--ranks threads|external|processes] [--backend cpu|cuda] [--slow] [NAME]
+ *   test_cases [--ranks threads|external|processes] [--spread N] [--backend cpu|cuda] [--slow] [NAME]
  *
- * NAME: only cases whose name or `covers` contains it. Prints one line a case; exit code 1 when one failed or none ran, 77 when
+ * N: cases with fewer ranks run on N of them. NAME: only cases whose name or `covers` contains it. Prints one line a case; exit code 1 when one failed or none ran, 77 when
  * there is no GPU to run them on.
  */
 #include <math.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "case/case_equal.h"
 #include "case/case_list.h"
 #include "case/case_run.h"
 #include "cpu_hooks.h"
@@ -18,6 +19,7 @@
 struct choice {
     struct mok_case_where where;
     const char *filter;
+    int32_t num_ranks; /* at least */
     int with_slow;
 };
 
@@ -42,6 +44,8 @@ static int parse(int argc, char **argv, struct choice *choice)
         } else if (is_word(argc, argv, i, "--backend", "cuda")) {
             choice->where.backend = MOK_BACKEND_CUDA;
             choice->where.poison = NULL;
+        } else if (strcmp(argv[i], "--spread") == 0 && i + 1 < argc && atoi(argv[i + 1]) <= MOK_REF_CASE_RANKS) {
+            choice->num_ranks = atoi(argv[i + 1]);
         } else if (strcmp(argv[i], "--slow") == 0) {
             choice->with_slow = 1;
             continue;
@@ -82,14 +86,15 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int c = 0; c < mok_ref_case_count(); c++) {
-        const struct mok_ref_case *recipe = mok_ref_case_get(c);
+        struct mok_ref_case recipe = *mok_ref_case_get(c);
         struct mok_case_result result;
+        mok_case_spread(&recipe, choice.num_ranks);
         int is_wanted =
-            choice.filter == NULL || strstr(recipe->name, choice.filter) != NULL || strstr(recipe->covers, choice.filter) != NULL;
-        if (!is_wanted || (recipe->slow && !choice.with_slow) || !mok_case_is_listed(recipe, &choice.where)) {
+            choice.filter == NULL || strstr(recipe.name, choice.filter) != NULL || strstr(recipe.covers, choice.filter) != NULL;
+        if (!is_wanted || (recipe.slow && !choice.with_slow) || !mok_case_is_listed(&recipe, &choice.where)) {
             continue;
         }
-        mok_case_run(recipe, &choice.where, &result);
+        mok_case_run(&recipe, &choice.where, &result);
         int is_skipped = mok_case_skipped(&result), has_passed = mok_case_passed(&result);
         num_passed += has_passed;
         num_skipped += is_skipped;
@@ -99,8 +104,8 @@ int main(int argc, char **argv)
                has_passed   ? "ok"
                : is_skipped ? "skip"
                             : "FAILED",
-               recipe->name, recipe->covers, recipe->num_ranks, recipe->num_experts, recipe->top_k, recipe->hidden, recipe->inter,
-               recipe->shared_inter, result.report.worst[MOK_CHECK_Y].ratio, result.report.worst[MOK_CHECK_DX].ratio,
+               recipe.name, recipe.covers, recipe.num_ranks, recipe.num_experts, recipe.top_k, recipe.hidden, recipe.inter,
+               recipe.shared_inter, result.report.worst[MOK_CHECK_Y].ratio, result.report.worst[MOK_CHECK_DX].ratio,
                result.report.worst[MOK_CHECK_DW].ratio,
                fmax(result.report.worst[MOK_CHECK_DGATE].ratio, result.report.worst[MOK_CHECK_DDOWN].ratio),
                (long long)result.report.worst[MOK_CHECK_Y_SUM].num_checked, result.backend_s, result.oracle_s);

@@ -3,7 +3,9 @@
  * is compared with the outputs that the staged path gave alone.
  *
  *   held    60 SMs of every GPU, or of one alone, are taken by a kernel that spins until the passes are done
- *   nccl    one rank launches NCCL first and the library second, the others the reverse, on two streams (cases.md, K7)
+ *   nccl    one rank, another in each round, launches NCCL first and the library second, the others the reverse, on two streams (cases.md, K7)
+ *
+ * With more than two GPUs also a rank on each.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +137,7 @@ static void calls_beside_nccl(struct gpu_run *run, struct plan *plan, struct gpu
              cudaStreamSynchronize(stream) == cudaSuccess; /* NCCL loads and connects with its first call */
     gpu_meet();
     for (int32_t i = 0; i < NUM_ROUNDS && ok; i++) {
-        int nccl_first = layer->rank == i % 2;
+        int nccl_first = layer->rank == i % run->num_ranks;
         ok = !nccl_first || gather(comm, words, run->num_ranks, stream);
         call(run, plan, layer, i % GPU_POOL_SETS);
         ok = ok && (nccl_first || gather(comm, words, run->num_ranks, stream));
@@ -178,7 +180,7 @@ static void try_beside(int32_t num_ranks, int32_t num_devices, int32_t held_devi
 int main(void)
 {
     (void)setenv("NCCL_NVLS_ENABLE", "0", 0); /* as peer nccl sets it */
-    int32_t num_devices = gpu_count();
+    int32_t num_devices = gpu_count(), num_ranks = num_devices < GPU_RUN_RANKS ? num_devices : GPU_RUN_RANKS;
     if (num_devices == 0) {
         gpu_skip("beside other kernels: no GPU");
         return gpu_finish();
@@ -188,8 +190,12 @@ int main(void)
     if (num_devices > 1) {
         try_beside(2, 2, 2, "60 held SMs of each", calls_beside_holder);
         try_beside(4, 2, 1, "60 held SMs of one", calls_beside_holder);
+        if (num_devices > 2) {
+            try_beside(num_ranks, num_ranks, num_ranks, "60 held SMs of each", calls_beside_holder);
+            try_beside(num_ranks, num_ranks, 1, "60 held SMs of one", calls_beside_holder);
+        }
 #ifdef MOK_HAVE_NCCL
-        try_beside(num_devices < GPU_RUN_RANKS ? num_devices : GPU_RUN_RANKS, num_devices, 0, "NCCL in another order on each", calls_beside_nccl);
+        try_beside(num_ranks, num_ranks, 0, "NCCL in another order on each", calls_beside_nccl);
 #else
         gpu_skip("beside NCCL: this build has no NCCL");
 #endif

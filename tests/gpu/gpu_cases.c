@@ -1,12 +1,13 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--again N] [--one-rank] [--workers N] [NAME]
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--spread N] [--again N] [--one-rank] [--workers N] [NAME]
  *
  * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path, with the bits that the staged path
  * gives; --external: on regions that this program owns, whose slots are checked, too; --in-step: ranks also meet on the host, as memcheck needs it
- * (run.sh); N: each case that passed is run on N more groups, with the same bits and without the oracles, to find what happens seldom; --one-rank: all
- * tokens are one rank's; --workers: so many CTAs move rows, and multiply, which gives each of a few many tiles
+ * (run.sh); --spread: cases with fewer ranks have N, at most 8; --again: each case that passed is run on N more groups, with the same bits and without
+ * the oracles, to find what happens seldom; --one-rank: all tokens are one rank's; --workers: so many CTAs move rows, and multiply, which gives each of
+ * a few many tiles
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "api/object.h"
 #include "case/case_bits.h"
+#include "case/case_equal.h"
 #include "case/case_list.h"
 #include "case/case_run.h"
 #include "cuda/ops/ops_cuda.h"
@@ -38,8 +40,7 @@ static void print_failure(const struct mok_case_result *result)
     }
 }
 
-/* Limits of waits: a case that hangs fails before the program's own limit is over. Ranks also wait for each other while CUDA starts. */
-enum { LIMIT_MS = 8000, PEER_LIMIT_MS = 20000, AGAIN_STEPS = 3 };
+enum { LIMIT_MS = 8000 /* of waits: a case that hangs fails before the program's own limit is over */, AGAIN_STEPS = 3 };
 
 /* The case on num_groups groups one after another, a few steps each: every step has the bits of the first. */
 static void run_again(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_groups)
@@ -146,9 +147,9 @@ static void join_ranks(struct mok_ref_case *recipe)
 int main(int argc, char **argv)
 {
     struct mok_case_where where = {
-        .backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = PEER_LIMIT_MS, .local_timeout_ms = LIMIT_MS, .poison = poison};
+        .backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = gpu_peer_limit_ms(), .local_timeout_ms = LIMIT_MS, .poison = poison};
     const char *name = NULL;
-    int with_slow = 0, num_again = 0, one_rank = 0, workers = 0;
+    int with_slow = 0, num_again = 0, one_rank = 0, workers = 0, num_ranks = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slow") == 0) {
             with_slow = 1;
@@ -162,6 +163,9 @@ int main(int argc, char **argv)
             where.in_step = 1;
         } else if (strcmp(argv[i], "--timeout") == 0 && i + 1 < argc) {
             where.peer_timeout_ms = where.local_timeout_ms = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--spread") == 0 && i + 1 < argc) {
+            num_ranks = atoi(argv[++i]);
+            num_ranks = num_ranks > MOK_REF_CASE_RANKS ? MOK_REF_CASE_RANKS : num_ranks;
         } else if (strcmp(argv[i], "--again") == 0 && i + 1 < argc) {
             num_again = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--one-rank") == 0) {
@@ -178,6 +182,7 @@ int main(int argc, char **argv)
     }
     for (int c = 0; c < mok_ref_case_count(); c++) {
         struct mok_ref_case recipe = *mok_ref_case_get(c);
+        mok_case_spread(&recipe, num_ranks);
         if (where.path != MOK_PATH_AUTO || recipe.knobs.path == MOK_PATH_AUTO) {
             recipe.knobs.path = where.path != MOK_PATH_AUTO ? where.path : MOK_PATH_STAGED;
         }

@@ -59,6 +59,13 @@ int gpu_count(void)
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+int gpu_peer_limit_ms(void)
+{
+    enum { LEAST_MS = 20000, MORE_MS = 5000, FEW = 2 };
+    int count = gpu_count();
+    return LEAST_MS + MORE_MS * (count > FEW ? count - FEW : 0);
+}
+
 struct rank_thread {
     void (*work)(int32_t rank, void *context);
     void *context;
@@ -107,7 +114,7 @@ mok_status gpu_config(const mok_shape *shape, int32_t rank, int32_t num_ranks, m
     config_out->shape = *shape;
     config_out->hub = hub;
     config_out->device = rank % gpu_count();
-    config_out->peer_timeout_ms = 20000;
+    config_out->peer_timeout_ms = gpu_peer_limit_ms();
     return status;
 }
 

@@ -22,6 +22,9 @@ int gpu_finish(void);
 /* Number of GPUs that this process sees; 0 = the programs skip. */
 int gpu_count(void);
 
+/* How long ranks wait for each other, creation included: CUDA starts meanwhile, one GPU of a process after the other. */
+int gpu_peer_limit_ms(void);
+
 /* Runs work(rank, context) in num_ranks threads at once and waits for all. */
 void gpu_run_ranks(int32_t num_ranks, void (*work)(int32_t rank, void *context), void *context);
 

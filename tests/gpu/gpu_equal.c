@@ -11,7 +11,7 @@
 #include "case/case_equal.h"
 #include "gpu_check.h"
 
-enum { LIMIT_MS = 8000, PEER_LIMIT_MS = 20000 /* also of creation, while CUDA starts */ };
+enum { LIMIT_MS = 8000 };
 
 static const struct mok_ref_case problems[] = {
     {.name = "equal-shared", .num_ranks = 3, .tokens = {200, 90, 143}, .num_experts = 10, .top_k = 4, .hidden = 264, .inter = 152, .shared_inter = 88,
@@ -28,7 +28,7 @@ static void try_problem(const struct mok_ref_case *problem, int32_t path)
     struct mok_ref_case staged = *problem;
     const struct mok_ref_case *recipe = &staged;
     staged.knobs.path = MOK_PATH_STAGED;
-    struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = PEER_LIMIT_MS, .local_timeout_ms = LIMIT_MS, .path = path};
+    struct mok_case_where where = {.backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = gpu_peer_limit_ms(), .local_timeout_ms = LIMIT_MS, .path = path};
     int num_ways = mok_case_way_count(&where);
     struct mok_case_result *results = calloc((size_t)num_ways, sizeof *results);
     mok_status status = mok_case_equal(recipe, &where, results);

@@ -17,9 +17,9 @@ struct run {
     int32_t num_ranks;
     int scenario;
     int place; /* the call that rank 1 does not make, or not in time */
-    mok_status seen[4], left[4];
-    mok_fault fault[4];
-    double seconds[4];
+    mok_status seen[GPU_RUN_RANKS], left[GPU_RUN_RANKS];
+    mok_fault fault[GPU_RUN_RANKS];
+    double seconds[GPU_RUN_RANKS];
 };
 
 enum { ABSENT, STALLED, ABORTED, LEAVES, NUM_SCENARIOS };
@@ -253,13 +253,16 @@ int main(void)
         gpu_skip("faults: no GPU");
         return gpu_finish();
     }
-    struct gpu_run start = {.num_ranks = gpu_count() > 1 ? 2 : 1, .work = do_nothing};
-    gpu_check(gpu_run_all(&start), "a group is made and destroyed"); /* CUDA starts within longer limits than those below */
+    struct gpu_run start = {.num_ranks = gpu_count() < GPU_RUN_RANKS ? gpu_count() : GPU_RUN_RANKS, .work = do_nothing};
+    gpu_check(gpu_run_all(&start), "a group with a rank on each GPU is made and destroyed"); /* CUDA starts there within longer limits than those below */
     for (int i = 0; i < NUM_SCENARIOS * NUM_PLACES; i++) {
         run_scenario(2, i % NUM_SCENARIOS, i / NUM_SCENARIOS, names[i % NUM_SCENARIOS]);
     }
-    run_scenario(4, ABSENT, BUILD, names[ABSENT]);
-    run_scenario(4, ABSENT, BACKWARD, names[ABSENT]);
+    for (int place = BUILD; place <= BACKWARD; place += BACKWARD - BUILD) {
+        run_scenario(4, ABSENT, place, names[ABSENT]);
+        run_scenario(GPU_RUN_RANKS, ABSENT, place, names[ABSENT]);
+        run_scenario(GPU_RUN_RANKS, ABORTED, place, names[ABORTED]);
+    }
     for (int quarrel = 0; quarrel < NUM_QUARRELS; quarrel++) {
         run_quarrel(quarrel);
     }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Layers from files on the GPUs, through the tool's own code: the golden layers of tests/golden and the trained layer of data/, on 1, 2 and 4 ranks, staged
-# and fused. Usage: gpu_files.sh GPU_FILES [WORK_DIR]
+# and fused; with eight GPUs also on 8. Usage: gpu_files.sh GPU_FILES [WORK_DIR]
 set -u
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
 program=$1
@@ -8,9 +8,13 @@ work=${2:-$(mktemp -d)}
 mkdir -p "$work"
 rm -f "$work"/*.table "$work"/*.code
 
+gpus=$(echo "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}" | tr , '\n' | wc -l)
+counts="1 2 4"
+[ "$gpus" -ge 8 ] && counts="$counts 8"
+
 # One line "name layer tokens top_k options" a run; the trained layer has no tokens here.
 jobs() {
-    for ranks in 1 2 4; do
+    for ranks in $counts; do
         for path in staged fused; do
             options="--backend cuda --ranks $ranks --path $path"
             sed -n "s|^\([a-z][^ ]*\) \([^ ]*\) \(.*\)|\1_\2_${ranks}_$path $source_dir/tests/golden/\1/\2.safetensors \3 $options|p" \

@@ -1,7 +1,8 @@
 /*
  * Ranks as processes that meet through NCCL, one GPU each: the bits of the same layer run by threads, also when each process sees its own GPU alone, as
  * device 0, and of one rank alone on the last GPU; two ranks on one GPU are refused, and ranks for which NCCL makes no window; a peer that is killed or
- * stopped, in front of a schedule build, or behind its forward pass, so that the others wait in backward. With one GPU the group has one rank, and what needs two is skipped.
+ * stopped, in front of a schedule build, or behind its forward pass, so that the others wait in backward. As many ranks as there are GPUs, up to eight;
+ * with one GPU the group has one rank, and what needs two is skipped.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ enum {
     MAX_RANKS = 8,
     LIMIT_MS = 4000,
     PEER_LIMIT_MS = 4000, /* where a peer is lost; NCCL's meeting is in it, the start of CUDA is not */
+    MORE_LIMIT_MS = 1000, /* for each rank beyond two: a meeting of more takes longer */
     START_S = 40,         /* for the start of CUDA in all processes */
     ALARM_S = 70,         /* then a process ends, whatever it does */
     OUTPUT_ROOM = 16 << 20
@@ -67,7 +69,8 @@ static mok_status run_rank(struct gpu_layer *layer, struct board *board, int32_t
     mok_status status = gpu_layer_config(rank, num_ranks, NULL, &config);
     config.peer = MOK_PEER_NCCL;
     config.nccl_id = &board->id;
-    config.peer_timeout_ms = loses_peer(scenario) ? PEER_LIMIT_MS : 60000;
+    config.peer_timeout_ms = loses_peer(scenario) ? PEER_LIMIT_MS + (num_ranks - 2) * MORE_LIMIT_MS : 60000;
+    config.path = scenario == APART ? MOK_PATH_STAGED : config.path; /* the same bits */
     config.device = scenario == SAME_GPU ? 0 : config.device;
     config.local_timeout_ms = LIMIT_MS;
     status = status == MOK_OK ? gpu_layer_open(layer, &config) : status;
@@ -229,23 +232,30 @@ static void compare_with_threads(const struct board *board, int32_t num_ranks, c
     gpu_check(ok, "nccl, ranks %s (%d): the bits that threads give", name, num_ranks);
 }
 
-/* NCCL takes a GPU once, and makes windows only where memory can be shared: both ranks must be told, and neither may wait for ever or fault. */
-static void look_at_refusal(const struct board *board, const char *name)
+/* NCCL takes a GPU once, and makes windows only where memory can be shared: all ranks must be told, and none may wait for ever or fault. */
+static void look_at_refusal(const struct board *board, int32_t num_ranks, const char *name)
 {
-    int ok = board->status[0] == MOK_ERR_UNSUPPORTED && board->status[1] == MOK_ERR_UNSUPPORTED;
-    gpu_check(ok, "nccl, two processes%s: refused with %s and %s (%s)", name, mok_status_name(board->status[0]), mok_status_name(board->status[1]),
-              board->message[0]);
+    int32_t num_refused = 0;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        num_refused += board->status[r] == MOK_ERR_UNSUPPORTED;
+    }
+    gpu_check(num_refused == num_ranks, "nccl, %d processes%s: %d are refused, rank 0 with %s (%s)", num_ranks, name, num_refused,
+              mok_status_name(board->status[0]), board->message[0]);
 }
 
-/* site: where the other rank waits for it. */
-static void look_at_lost_peer(const struct board *board, const char *name, int32_t site)
+/* Rank 1 is lost in the middle of its work. The driver may notice a dead process first, and who was told by another rank says so. site: where the
+ * others wait for it. */
+static void look_at_lost_peer(const struct board *board, int32_t num_ranks, const char *name, int32_t site)
 {
-    int ok = board->status[0] == MOK_ERR_TIMEOUT || board->status[0] == MOK_ERR_DEVICE; /* the driver may notice a dead process first */
-    ok = ok && board->is_running[0] && board->is_running[1]; /* it was lost in the middle of its work */
-    ok = ok && (board->status[0] == MOK_ERR_DEVICE || board->site[0] == site);
-    gpu_check(ok, "nccl, a peer is %s: the other got %s at %s (%s) and left with %s", name, mok_status_name(board->status[0]),
-              mok_site_name(board->site[0]), board->message[0],
-              mok_status_name(board->left[0]));
+    int num_told = 0, num_waited = 0;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        int has_waited = (board->status[r] == MOK_ERR_TIMEOUT && board->site[r] == site) || board->status[r] == MOK_ERR_DEVICE;
+        num_waited += r != 1 && board->is_running[r] && has_waited;
+        num_told += r != 1 && board->is_running[r] && (has_waited || board->status[r] == MOK_ERR_ABORTED);
+    }
+    gpu_check(num_told == num_ranks - 1 && num_waited > 0 && board->is_running[1],
+              "nccl, a peer of %d is %s: %d others know, %d by themselves; rank 0 got %s at %s (%s) and left with %s", num_ranks, name, num_told, num_waited,
+              mok_status_name(board->status[0]), mok_site_name(board->site[0]), board->message[0], mok_status_name(board->left[0]));
 }
 
 int main(void)
@@ -268,13 +278,13 @@ int main(void)
     int32_t num_ranks = count < MAX_RANKS ? count : MAX_RANKS;
     struct board *board = run_processes(num_ranks, PLAIN, count), *apart = run_processes(num_ranks, APART, count);
     struct board *last = run_processes(1, LAST_GPU, count);
-    look_at_refusal(run_processes(2, SAME_GPU, count), " on one GPU");
+    look_at_refusal(run_processes(2, SAME_GPU, count), 2, " on one GPU");
     if (count > 1) {
-        look_at_refusal(run_processes(2, NO_WINDOW, count), " without symmetric windows");
-        look_at_lost_peer(run_processes(2, KILLED, count), "killed", MOK_SITE_SCHED_BARRIER);
-        look_at_lost_peer(run_processes(2, STOPPED, count), "stopped", MOK_SITE_SCHED_BARRIER);
-        look_at_lost_peer(run_processes(2, KILLED_BACKWARD, count), "killed behind its forward pass", MOK_SITE_ENTRY_BARRIER);
-        look_at_lost_peer(run_processes(2, STOPPED_BACKWARD, count), "stopped behind its forward pass", MOK_SITE_ENTRY_BARRIER);
+        look_at_refusal(run_processes(num_ranks, NO_WINDOW, count), num_ranks, " without symmetric windows");
+        look_at_lost_peer(run_processes(num_ranks, KILLED, count), num_ranks, "killed", MOK_SITE_SCHED_BARRIER);
+        look_at_lost_peer(run_processes(num_ranks, STOPPED, count), num_ranks, "stopped", MOK_SITE_SCHED_BARRIER);
+        look_at_lost_peer(run_processes(num_ranks, KILLED_BACKWARD, count), num_ranks, "killed behind its forward pass", MOK_SITE_ENTRY_BARRIER);
+        look_at_lost_peer(run_processes(num_ranks, STOPPED_BACKWARD, count), num_ranks, "stopped behind its forward pass", MOK_SITE_ENTRY_BARRIER);
     } else {
         gpu_skip("nccl: more than one rank, no windows, killed and stopped peers: one GPU");
     }

@@ -8,7 +8,8 @@
 #
 # One program after another, because a program that spins on a GPU makes the start of CUDA in another take many times as long. Only those that mostly
 # keep a CPU core busy run beside each other: the oracles of the case table, and the sanitizers. Ranks are spread over all GPUs; CUDA_VISIBLE_DEVICES=0
-# lets them share one.
+# lets them share one. With more than two GPUs the case table also runs with a rank on each (at most eight), and so do the tests that would have two
+# ranks; CUDA_VISIBLE_DEVICES=0,1,2,3 makes four of eight.
 # Each program leaves its log and its counts in the build directory.
 set -u
 long=
@@ -159,6 +160,8 @@ racecheck_fused() {
     }
 }
 
+gpus=$(echo "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}" | tr , '\n' | wc -l)
+
 # All GPUs in another order: device 0 of the process is the last one.
 reordered() {
     all=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
@@ -175,23 +178,29 @@ wait
 (run gpu_cases_external 120 "$bin/gpu_cases" --external) > "$build_dir/group_4.log" 2>&1 &
 wait
 cat "$build_dir/group_1.log" "$build_dir/group_2.log" "$build_dir/group_3.log" "$build_dir/group_4.log"
+if [ "$gpus" -gt 2 ]; then
+    (run "gpu_cases_fused_$gpus" 150 "$bin/gpu_cases" --fused --spread "$gpus") > "$build_dir/group_5.log" 2>&1 &
+    (run "gpu_cases_$gpus" 150 "$bin/gpu_cases" --spread "$gpus") > "$build_dir/group_6.log" 2>&1 &
+    wait
+    cat "$build_dir/group_5.log" "$build_dir/group_6.log"
+fi
 
-run gpu_faults 90 env MOK_PATH=fused "$bin/gpu_faults"
-run gpu_faults_staged 90 env MOK_PATH=staged "$bin/gpu_faults"
+run gpu_faults 150 env MOK_PATH=fused "$bin/gpu_faults"
+run gpu_faults_staged 150 env MOK_PATH=staged "$bin/gpu_faults"
 reordered
 run gpu_schedule 60 "$bin/gpu_schedule"
-run gpu_equal 90 "$bin/gpu_equal"
-run gpu_equal_fused 90 "$bin/gpu_equal" --fused
+run gpu_equal 150 "$bin/gpu_equal"
+run gpu_equal_fused 150 "$bin/gpu_equal" --fused
 run gpu_graph_fused 90 env MOK_PATH=fused "$bin/gpu_graph"
 run gpu_graph_staged 90 env MOK_PATH=staged "$bin/gpu_graph"
 run gpu_stress 150 "$bin/gpu_stress"
-run gpu_beside 120 "$bin/gpu_beside"
-run gpu_nccl 150 "$bin/gpu_nccl"
-run gpu_life 60 "$bin/gpu_life"
+run gpu_beside 240 "$bin/gpu_beside"
+run gpu_nccl 400 "$bin/gpu_nccl"
+run gpu_life 120 "$bin/gpu_life"
 run gpu_large 30 "$bin/gpu_large"
 run gpu_trace 30 "$bin/gpu_trace"
 if [ -x "$bin/gpu_files" ]; then
-    run gpu_files 120 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
+    run gpu_files 180 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
 else
     skip gpu_files "the command-line tool's code, with it the golden layers: no cJSON on this machine"
 fi
