@@ -67,9 +67,11 @@ static void add_setting(cJSON *root, const struct mok_bench_job *job, const stru
     cJSON_AddNumberToObject(root, "num_sets", MOK_BENCH_NUM_SETS);
     cJSON *rows = cJSON_AddArrayToObject(root, "rows");
     cJSON *rows_in = cJSON_AddArrayToObject(root, "rows_from_other_gpus");
+    cJSON *rows_out = cJSON_AddArrayToObject(root, "rows_to_other_gpus");
     for (int32_t rank = 0; rank < team->num_ranks; rank++) {
         cJSON_AddItemToArray(rows, cJSON_CreateNumber((double)job->sizes[rank].rows));
         cJSON_AddItemToArray(rows_in, cJSON_CreateNumber((double)job->sizes[rank].rows_in));
+        cJSON_AddItemToArray(rows_out, cJSON_CreateNumber((double)job->sizes[rank].rows_out));
     }
 }
 
