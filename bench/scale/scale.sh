@@ -158,6 +158,7 @@ tables() {
         [ -s "$out/scale_${gpu}x$count.json" ] && files+=("$out/scale_${gpu}x$count.json")
     done
     [ ${#files[@]} -gt 0 ] || return 0
+    local pass
     for pass in forward backward; do
         [ -s "$out/sweep_${pass}_${gpu}x$largest.json" ] && files+=(--sweep "$out/sweep_${pass}_${gpu}x$largest.json")
     done

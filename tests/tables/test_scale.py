@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/scale without a GPU: its script run to the end on eight GPUs that tests/bench/bench_fake.py stands for, and every figure of its tables.
+"""bench/scale without a GPU: its script run to the end on eight GPUs that tests/tables/bench_fake.py stands for, and every figure of its tables.
 
 usage: test_scale.py SOURCE_DIR
 """
@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 SOURCE = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else ".")
-sys.path[:0] = [os.path.join(SOURCE, "bench", "scale"), os.path.join(SOURCE, "tests", "bench")]
+sys.path[:0] = [os.path.join(SOURCE, "bench", "scale"), os.path.join(SOURCE, "tests", "tables")]
 import bench_fake
 import scale_table
 
@@ -31,7 +31,7 @@ class Script(unittest.TestCase):
         for name in ("mok", "nvidia-smi"):
             path = os.path.join(self.folder.name, name)
             with open(path, "w", encoding="utf-8") as file:
-                file.write(f'#!/bin/sh\nexec "{sys.executable}" "{SOURCE}/tests/bench/bench_fake.py" {name} "$@"\n')
+                file.write(f'#!/bin/sh\nexec "{sys.executable}" "{SOURCE}/tests/tables/bench_fake.py" {name} "$@"\n')
             os.chmod(path, 0o755)
         self.out = os.path.join(self.folder.name, "out")
 
