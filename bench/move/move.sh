@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the bench of the kernels that move rows and runs it: on a machine with two to eight Hopper GPUs and nvcc.
-#   move.sh [RANKS]    the tables; RANKS: default a rank on each GPU, else ranks share GPUs
+#   move.sh [RANKS [rows | until]]    the tables; RANKS: default a rank on each GPU, else ranks share GPUs; rows, or the time until they are there alone
 # Environment
 #   MOVE_BENCH=FILE    a bench that is built already
 #   BUILD_ONLY=FILE    builds it there, and no more

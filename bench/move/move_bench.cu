@@ -3,12 +3,15 @@
  * and with all, beside the copy engine; pull against push of the same rows under skew; and how long an owner waits for its rows, over the number of
  * sources. Every row is checked before a time counts.
  *
- *   move_bench [RANKS]      default: a rank on each GPU, at most 8. More ranks than GPUs share them: only the checks say something then
+ *   move_bench [RANKS [rows | until]]      default: a rank on each GPU, at most 8; both parts. More ranks than GPUs share them: only the checks say
+ *                                          something then
  *
  * GB/s is what crosses the link in one direction, of the GPU with most. *of all* is the rate beside that of one CTA an SM.
  * MOVE_JSON: a file for the same; COMMIT: for that file.
  */
 #include "move_ranks.h"
+
+#include <string.h>
 
 static const char *const pattern_names[NUM_PATTERNS] = {"remote", "mixed", "zipf", "hot"};
 static const char *const direction_names[NUM_DIRECTIONS] = {"pull", "push", "send"};
@@ -103,8 +106,9 @@ int main(int argc, char **argv)
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU */
     CHECK(cudaGetDeviceCount(&num_gpus));
     int num = argc > 1 ? atoi(argv[1]) : num_gpus < MAX_RANKS ? num_gpus : MAX_RANKS;
-    if (num < 2 || num > MAX_RANKS) {
-        fprintf(stderr, "usage: move_bench [RANKS], 2 to %d; without it two GPUs are needed, there are %d\n", MAX_RANKS, num_gpus);
+    int has_rows = argc <= 2 || strcmp(argv[2], "rows") == 0, has_until = argc <= 2 || strcmp(argv[2], "until") == 0;
+    if (num < 2 || num > MAX_RANKS || !(has_rows || has_until)) {
+        fprintf(stderr, "usage: move_bench [RANKS [rows | until]], 2 to %d ranks; without a number two GPUs are needed, there are %d\n", MAX_RANKS, num_gpus);
         return 2;
     }
     FILE *json = json_name == NULL ? NULL : fopen(json_name, "w");
@@ -115,11 +119,11 @@ int main(int argc, char **argv)
     if (json != NULL) {
         write_head(json, num_gpus, driver);
     }
-    int failed = measure_rows(json, num_sms);
+    int failed = has_rows && measure_rows(json, num_sms);
     if (json != NULL) {
         fprintf(json, "\n ],\n \"until_there\": [\n");
     }
-    failed |= measure_latency(json, num_sms);
+    failed |= has_until && measure_latency(json, num_sms);
     if (json != NULL) {
         fprintf(json, "\n ]\n}\n");
         fclose(json);
