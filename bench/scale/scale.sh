@@ -1,7 +1,7 @@
 #!/bin/bash
 # The layer on 1, 2, 4 and 8 GPUs of this machine with as many tokens on each, tests before and sweeps behind: what docs/performance.md says of scaling.
 #   scale.sh [STEP...]      default: tests layer sweep move, all that follow
-#     tests    tests/gpu/run.sh with a rank on each GPU: on all GPUs, and on four where there are more (5 to 10 minutes each)
+#     tests    tests/gpu/run.sh with a rank on each GPU: for the counts from 4 on, or the largest (5 to 10 minutes each)
 #     layer    bench/layer.sh for each count of GPUs and tokens; a file a count: scale_h200x8.json, and so on
 #     sweep    bench/sweep/sweep.sh of both passes on all GPUs
 #     move     bench/move/move.sh: pull and push under skew, and completion over the number of sources
@@ -173,8 +173,11 @@ for step in "${@:-tests layer sweep move}"; do
     for one in $step; do # the default is one word
         case $one in
         tests)
-            timed "tests on $largest GPUs" tests_on "$largest"
-            [ "$largest" -gt 4 ] && timed "tests on 4 GPUs" tests_on 4
+            for count in "${counts[@]}"; do
+                if [ "$count" -ge 4 ] || [ "$count" = "$largest" ]; then
+                    timed "tests on $count GPUs" tests_on "$count"
+                fi
+            done
             ;;
         layer) need_mok && layers ;;
         sweep) need_mok && timed "sweep, forward" sweep_of forward && timed "sweep, backward" sweep_of backward ;;
