@@ -12,7 +12,7 @@
 
 static const size_t STACK_BYTES = 256 * 1024;
 static const uint64_t MAX_DELAY = 3000; /* ticks, of a copy; one in RARE takes LONGER times as long */
-static const uint64_t RARE = 16, LONGER = 30;
+static const uint64_t RARE = 4, LONGER = 30;
 static const uint64_t MAX_TICKS = 4000000000u; /* of a kernel: waits inside it end long before */
 
 struct event {
@@ -29,7 +29,9 @@ static struct {
     unsigned num_ctas, cluster_size;
     uint64_t ticks, random;
     std::vector<struct event> events;
+    uint64_t next_event; /* no event is due before */
     std::vector<struct thread *> live;
+    unsigned num_done; /* of live */
 } machine;
 
 static uint64_t draw(void)
@@ -57,6 +59,20 @@ void emulate_yield(void)
     }
 }
 
+void emulate_wait_word_until(const unsigned *word, unsigned seen, uint64_t until)
+{
+    if (*word == seen) {
+        emulate_me->seen = seen;
+        emulate_me->until = until;
+        emulate_me->word = word;
+        emulate_yield();
+    }
+}
+
+void emulate_wait_word(const unsigned *word, unsigned seen) { emulate_wait_word_until(word, seen, UINT64_MAX); }
+
+uint64_t emulate_patience(uint64_t most) { return draw() % 2 == 0 ? 0 : draw() % most; }
+
 void emulate_fail(const char *what)
 {
     printf("emulated machine: %s (block %u, thread %u)\n", what, emulate_me->cta->block, emulate_me->idx);
@@ -70,9 +86,7 @@ static void meet(struct meeting *meeting, int threads)
         meeting->count = 0;
         meeting->round++;
     }
-    while (meeting->round == round) {
-        emulate_yield();
-    }
+    emulate_wait_word(&meeting->round, round);
 }
 
 void emulate_sync_warp(void) { meet(&emulate_me->cta->warp[emulate_me->idx / EMULATE_WARP], EMULATE_WARP); }
@@ -88,12 +102,7 @@ void emulate_cluster_arrive(void)
     }
 }
 
-void emulate_cluster_wait(void)
-{
-    while (emulate_me->cta->cluster->all.round == emulate_me->cluster_round) {
-        emulate_yield();
-    }
-}
+void emulate_cluster_wait(void) { emulate_wait_word(&emulate_me->cta->cluster->all.round, emulate_me->cluster_round); }
 
 void emulate_gather(uint64_t value, uint64_t *slots_out)
 {
@@ -108,6 +117,7 @@ void emulate_later(std::function<void(void)> work)
 {
     uint64_t delay = draw() % MAX_DELAY * (draw() % RARE == 0 ? LONGER : 1);
     machine.events.push_back({machine.ticks + delay, std::move(work)});
+    machine.next_event = std::min(machine.next_event, machine.ticks + delay);
 }
 
 /* ---- scheduler -------------------------------------------------------------------------------------------------------------- */
@@ -116,6 +126,7 @@ static void begin_thread(void)
 {
     machine.kernel(machine.args);
     emulate_me->is_done = 1;
+    machine.num_done++;
     emulate_yield();
 }
 
@@ -131,6 +142,7 @@ static void start_thread(struct cta *cta, unsigned idx)
     thread->context.uc_link = NULL; /* begin_thread does not return */
     makecontext(&thread->context, begin_thread, 0);
     machine.live.push_back(thread);
+    cta->threads[idx] = thread;
     cta->cluster->threads_left++;
 }
 
@@ -166,18 +178,26 @@ static void run_thread_on(struct thread *thread)
 /* A stretch of the live threads takes its turn, from a random place on. */
 static void run_some(void)
 {
-    size_t first = draw() % machine.live.size(), count = std::min<size_t>(machine.live.size(), 1 + draw() % EMULATE_THREADS);
+    size_t place = draw() % machine.live.size(), count = std::min<size_t>(machine.live.size(), 1 + draw() % EMULATE_THREADS);
     for (size_t i = 0; i < count; i++) {
-        emulate_me = machine.live[(first + i) % machine.live.size()];
-        if (!emulate_me->is_done) {
-            run_thread_on(emulate_me);
-            machine.ticks++;
+        struct thread *thread = machine.live[place];
+        place = place + 1 < machine.live.size() ? place + 1 : 0;
+        if (thread->is_done) {
+            continue;
         }
+        if (thread->word == NULL || *thread->word != thread->seen || machine.ticks >= thread->until) {
+            thread->word = NULL;
+            run_thread_on(thread);
+        }
+        machine.ticks++;
     }
 }
 
 static void run_events(uint64_t until)
 {
+    if (until < machine.next_event) {
+        return;
+    }
     for (size_t i = 0; i < machine.events.size();) {
         if (machine.events[i].at > until) {
             i++;
@@ -188,13 +208,17 @@ static void run_events(uint64_t until)
         machine.events.pop_back();
         work();
     }
+    machine.next_event = UINT64_MAX;
+    for (const struct event &event : machine.events) {
+        machine.next_event = std::min(machine.next_event, event.at);
+    }
 }
 
 /* Threads that are done leave; returns the clusters that are done with them. */
 static unsigned bury(void)
 {
     unsigned ended = 0;
-    for (size_t i = 0; i < machine.live.size();) {
+    for (size_t i = 0; i < machine.live.size() && machine.num_done > 0;) {
         struct thread *thread = emulate_me = machine.live[i];
         if (!thread->is_done) {
             i++;
@@ -215,6 +239,7 @@ static unsigned bury(void)
         delete thread;
         machine.live[i] = machine.live.back();
         machine.live.pop_back();
+        machine.num_done--;
     }
     return ended;
 }
@@ -226,7 +251,7 @@ void emulate_run(void (*kernel)(const void *args), const void *args, int32_t num
     machine.args = args;
     machine.num_ctas = (unsigned)num_ctas;
     machine.cluster_size = (unsigned)cluster;
-    machine.ticks = 0;
+    machine.ticks = machine.next_event = machine.num_done = 0;
     machine.random = seed * 0x9e3779b97f4a7c15u + 1;
     unsigned started = 0, ended = 0;
     while (ended < clusters.size()) {

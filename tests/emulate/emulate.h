@@ -71,6 +71,8 @@ uint8_t *emulate_at(uint32_t address);
 void emulate_barrier_init(uint32_t barrier, uint32_t arrivals);
 void emulate_barrier_arrive(uint32_t barrier, int64_t expected_bytes);
 int emulate_barrier_passed(uint32_t barrier, uint32_t parity);
+/* The same after a while, if it is not so at once. */
+int emulate_barrier_try_wait(uint32_t barrier, uint32_t parity);
 
 /* 1: this announcement is the one that is lost. */
 int emulate_loses_count(const uint32_t *word);

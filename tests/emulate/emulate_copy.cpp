@@ -11,7 +11,10 @@
 
 #include "emulate_machine.h"
 
-enum { SWIZZLE_BYTES = 16, STEP = 16, PRODUCT_COLS = 256 };
+enum { SWIZZLE_BYTES = 16, STEP = 16, PRODUCT_COLS = 256, WARP_ROWS = 16 };
+/* Ticks at most that a thread stands at a barrier before try_wait gives up. Not many more than a copy takes: who wakes up late finds all copies landed,
+ * and an announcement that came too early goes unseen. */
+enum { SUSPENDED = 20000 };
 
 /* ---- addresses -------------------------------------------------------------------------------------------------------------- */
 
@@ -102,6 +105,18 @@ int emulate_barrier_passed(uint32_t barrier, uint32_t parity)
 {
     emulate_yield();
     return read_barrier(emulate_at(barrier)).parity != parity;
+}
+
+int emulate_barrier_try_wait(uint32_t barrier, uint32_t parity)
+{
+    const uint8_t *at = emulate_at(barrier);
+    emulate_yield();
+    uint64_t until = emulate_ticks() + emulate_patience(SUSPENDED);
+    while (read_barrier(at).parity == parity && emulate_ticks() < until) {
+        const unsigned *upper = (const unsigned *)at + 1; /* its parity and bytes */
+        emulate_wait_word_until(upper, *upper, until);
+    }
+    return read_barrier(at).parity != parity;
 }
 
 /* ---- loads ------------------------------------------------------------------------------------------------------------------ */
@@ -222,22 +237,20 @@ void emulate_commit(void)
     emulate_me->open.clear();
 }
 
-static int is_finished(const std::vector<struct store *> &group, int reading)
+static int is_written(const std::vector<struct store *> &group)
 {
-    return std::all_of(group.begin(), group.end(), [=](const struct store *store) { return reading ? store->is_read : store->is_written; });
+    return std::all_of(group.begin(), group.end(), [](const struct store *store) { return store->is_written; });
 }
 
 void emulate_wait_groups(int count, int reading)
 {
     std::deque<std::vector<struct store *>> &groups = emulate_me->groups;
-    for (size_t i = 0; i + (size_t)count < groups.size();) {
-        if (is_finished(groups[i], reading)) {
-            i++;
-        } else {
-            emulate_yield();
+    for (size_t i = 0; i + (size_t)count < groups.size(); i++) {
+        for (const struct store *store : groups[i]) {
+            emulate_wait_word(reading ? &store->is_read : &store->is_written, 0);
         }
     }
-    while (!groups.empty() && is_finished(groups.front(), 0)) {
+    while (!groups.empty() && is_written(groups.front())) {
         for (struct store *store : groups.front()) {
             delete store;
         }
@@ -264,32 +277,62 @@ static float operand(const uint8_t *shared, uint32_t base, int is_mn, uint32_t l
     return from_bf16(shared + swizzled(base + at));
 }
 
-/* This thread's accumulators of a 64 x 256 x 16 product; their places: hw/wgmma.cuh. */
-EMULATE_FMA static void multiply(const struct product &product)
+/* The warp's 16 rows of a 64 x 256 x 16 product. */
+EMULATE_FMA static void multiply_rows(const float (*a)[STEP], const float (*b)[PRODUCT_COLS], float (*__restrict__ sums)[PRODUCT_COLS])
 {
-    const uint8_t *shared = emulate_me->cta->shared;
-    uint32_t lane = emulate_me->idx % EMULATE_WARP, row = emulate_me->idx % 128 / EMULATE_WARP * 16 + lane / 4;
-    float a[2][STEP];
-    for (uint32_t half = 0; half < 2; half++) {
+    for (uint32_t row = 0; row < WARP_ROWS; row++) {
         for (uint32_t k = 0; k < STEP; k++) {
-            a[half][k] = operand(shared, product.a, product.a_mn, row + 8 * half, k);
+            for (uint32_t col = 0; col < PRODUCT_COLS; col++) {
+                sums[row][col] = fmaf(a[row][k], b[k][col], sums[row][col]);
+            }
         }
     }
-    for (uint32_t col = 0; col < PRODUCT_COLS; col++) {
-        if (col % 8 / 2 != lane % 4) {
-            continue;
+}
+
+/* Between sums and the accumulators of a lane; their places: hw/wgmma.cuh. */
+static void move_sums(float (*sums)[PRODUCT_COLS], uint32_t lane, float *acc, int to_lane)
+{
+    for (uint32_t i = 0; i < PRODUCT_COLS / 2; i++) {
+        float *sum = &sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
+        *(to_lane ? &acc[i] : sum) = *(to_lane ? sum : &acc[i]);
+    }
+}
+
+/* Whether a lane has the same product there as the first one. */
+static int has_product(const struct thread *lane, size_t idx, const struct product &first)
+{
+    if (lane->products.empty() || lane->products.front().size() <= idx) {
+        return 0;
+    }
+    const struct product &own = lane->products.front()[idx];
+    return own.a == first.a && own.b == first.b && own.a_mn == first.a_mn && own.b_mn == first.b_mn && own.first == first.first;
+}
+
+/* A product of the warp that this thread is of: all its lanes have come to it. */
+static void multiply(struct thread *const *lanes, size_t idx)
+{
+    const uint8_t *shared = emulate_me->cta->shared;
+    const struct product &product = lanes[0]->products.front()[idx];
+    static float a[WARP_ROWS][STEP], b[STEP][PRODUCT_COLS], sums[WARP_ROWS][PRODUCT_COLS];
+    uint32_t first_row = emulate_me->idx % 128 / EMULATE_WARP * WARP_ROWS;
+    if (!std::all_of(lanes, lanes + EMULATE_WARP, [&](const struct thread *lane) { return has_product(lane, idx, product); })) {
+        emulate_fail("the lanes of a warp multiply different things");
+    }
+    for (uint32_t k = 0; k < STEP; k++) {
+        for (uint32_t row = 0; row < WARP_ROWS; row++) {
+            a[row][k] = operand(shared, product.a, product.a_mn, first_row + row, k);
         }
-        float b[STEP];
-        for (uint32_t k = 0; k < STEP; k++) {
-            b[k] = operand(shared, product.b, product.b_mn, col, k);
+        for (uint32_t col = 0; col < PRODUCT_COLS; col++) {
+            b[k][col] = operand(shared, product.b, product.b_mn, col, k);
         }
-        for (uint32_t half = 0; half < 2; half++) {
-            float *acc = &product.acc[4 * (col / 8) + 2 * half + col % 2], sum = product.first ? 0.0f : *acc;
-            for (uint32_t k = 0; k < STEP; k++) {
-                sum = fmaf(a[half][k], b[k], sum);
-            }
-            *acc = sum;
-        }
+    }
+    memset(sums, 0, sizeof sums);
+    for (uint32_t lane = 0; lane < EMULATE_WARP && !product.first; lane++) {
+        move_sums(sums, lane, lanes[lane]->products.front()[idx].acc, 0);
+    }
+    multiply_rows(a, b, sums);
+    for (uint32_t lane = 0; lane < EMULATE_WARP; lane++) {
+        move_sums(sums, lane, lanes[lane]->products.front()[idx].acc, 1);
     }
 }
 
@@ -307,12 +350,17 @@ void emulate_multiply_commit(void)
 /* The instruction waits for the warp. */
 void emulate_multiply_wait(int count)
 {
+    uint32_t lane = emulate_me->idx % EMULATE_WARP;
+    struct thread *const *lanes = &emulate_me->cta->threads[emulate_me->idx - lane];
     emulate_yield();
-    while ((int)emulate_me->products.size() > count) {
-        for (const struct product &product : emulate_me->products.front()) {
-            multiply(product);
+    emulate_sync_warp();
+    while (lane == 0 && (int)lanes[0]->products.size() > count) {
+        for (size_t idx = 0; idx < lanes[0]->products.front().size(); idx++) {
+            multiply(lanes, idx);
         }
-        emulate_me->products.pop_front();
+        for (uint32_t other = 0; other < EMULATE_WARP; other++) {
+            lanes[other]->products.pop_front();
+        }
     }
     emulate_sync_warp();
 }

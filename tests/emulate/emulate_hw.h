@@ -217,7 +217,7 @@ MOK_DEVICE void mok_hw_mbarrier_arrive_relaxed_cluster(uint32_t bar) { emulate_b
 
 MOK_DEVICE uint32_t mok_hw_mbarrier_try_wait_cta(uint64_t *bar, uint32_t parity)
 {
-    return (uint32_t)emulate_barrier_passed(emulate_address(bar), parity);
+    return (uint32_t)emulate_barrier_try_wait(emulate_address(bar), parity);
 }
 
 MOK_DEVICE uint32_t mok_hw_mbarrier_test_wait_cta(uint64_t *bar, uint32_t parity)
@@ -227,7 +227,7 @@ MOK_DEVICE uint32_t mok_hw_mbarrier_test_wait_cta(uint64_t *bar, uint32_t parity
 
 MOK_DEVICE uint32_t mok_hw_mbarrier_try_wait_acquire_cluster(uint64_t *bar, uint32_t parity)
 {
-    return (uint32_t)emulate_barrier_passed(emulate_address(bar), parity);
+    return (uint32_t)emulate_barrier_try_wait(emulate_address(bar), parity);
 }
 
 MOK_DEVICE void mok_hw_cluster_store(uint32_t address, uint32_t value)

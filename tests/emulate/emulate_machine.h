@@ -22,9 +22,11 @@ struct meeting {
 };
 
 struct cluster;
+struct thread;
 
 struct cta {
     uint8_t *shared;
+    struct thread *threads[EMULATE_THREADS];
     unsigned block, rank;
     struct cluster *cluster;
     struct meeting all;
@@ -40,7 +42,7 @@ struct cluster {
 
 /* A store of the copy engine, in two steps. */
 struct store {
-    int is_read = 0, is_written = 0;
+    unsigned is_read = 0, is_written = 0;
 };
 
 struct product {
@@ -57,6 +59,9 @@ struct thread {
     struct cta *cta;
     unsigned idx;
     unsigned cluster_round;
+    const unsigned *word = NULL; /* what it waits for: that this is no longer `seen`; NULL = nothing. Until then its turns pass without it */
+    unsigned seen;
+    uint64_t until; /* and no longer than to this tick */
     int is_done = 0;
     std::vector<struct store *> open;
     std::deque<std::vector<struct store *>> groups;
@@ -65,6 +70,13 @@ struct thread {
 };
 
 extern struct thread *emulate_me;
+
+/* Goes on in a turn that finds another value in the word than `seen`. As often as a loop around emulate_yield would, and without its jumps. */
+void emulate_wait_word(const unsigned *word, unsigned seen);
+/* The same, at most up to the tick `until`. */
+void emulate_wait_word_until(const unsigned *word, unsigned seen, uint64_t until);
+/* Less than `most` ticks, drawn at random; as often as not none. */
+uint64_t emulate_patience(uint64_t most);
 
 /* Runs `work` at a random moment from now on. */
 void emulate_later(std::function<void(void)> work);
