@@ -8,37 +8,6 @@
 extern __shared__ __align__(1024) uint8_t shared_bytes[];
 
 template <typename TILE>
-MOK_DEVICE void load_gate_up_tiles(const struct mok_gate_up_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
-{
-    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
-    struct mok_gemm_tile tile;
-    int32_t tiles = mok_cuda_window_tiles(&args->walk);
-    for (int32_t idx = mok_cuda_first_idx<TILE>();; idx += mok_cuda_idx_stride<TILE>()) {
-        tile.valid = mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GATE_UP_COLS, idx, &tile);
-        mok_cuda_post_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns);
-        if (!tile.valid) {
-            return;
-        }
-        mok_cuda_load_gate_up<TILE>(args, shared, &cursor, &tile);
-    }
-}
-
-template <typename TILE> MOK_DEVICE void load_down_tiles(const struct mok_down_kernel_args *args, struct mok_gemm_shared<TILE> *shared)
-{
-    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
-    struct mok_gemm_tile tile;
-    int32_t tiles = mok_cuda_window_tiles(&args->walk);
-    for (int32_t idx = mok_cuda_first_idx<TILE>();; idx += mok_cuda_idx_stride<TILE>()) {
-        tile.valid = mok_cuda_find_row_tile<TILE>(&args->walk, tiles, MOK_GEMM_COLS, idx, &tile);
-        mok_cuda_post_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns);
-        if (!tile.valid) {
-            return;
-        }
-        mok_cuda_load_down<TILE>(args, shared, &cursor, &tile);
-    }
-}
-
-template <typename TILE>
 __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) gate_up_kernel(const __grid_constant__ struct mok_gate_up_kernel_args args)
 {
     struct mok_gemm_shared<TILE> *shared = (struct mok_gemm_shared<TILE> *)shared_bytes;
@@ -47,7 +16,7 @@ __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) gate_up_kernel(const __gr
     if (warpgroup == MOK_GEMM_LOADER / 128) {
         MOK_HW_REGISTERS_DOWN(MOK_GEMM_REGISTERS_LOAD);
         if (threadIdx.x == MOK_GEMM_LOADER) {
-            load_gate_up_tiles<TILE>(&args, shared);
+            mok_cuda_load_row_tiles<TILE>(&args, shared, MOK_GATE_UP_COLS, mok_cuda_load_gate_up<TILE>);
         }
     } else {
         MOK_HW_REGISTERS_UP(MOK_GEMM_REGISTERS_MULTIPLY);
@@ -65,7 +34,7 @@ __global__ void __launch_bounds__(MOK_GEMM_THREADS, 1) down_kernel(const __grid_
     if (warpgroup == MOK_GEMM_LOADER / 128) {
         MOK_HW_REGISTERS_DOWN(MOK_GEMM_REGISTERS_LOAD);
         if (threadIdx.x == MOK_GEMM_LOADER) {
-            load_down_tiles<TILE>(&args, shared);
+            mok_cuda_load_row_tiles<TILE>(&args, shared, MOK_GEMM_COLS, mok_cuda_load_down<TILE>);
         }
     } else {
         MOK_HW_REGISTERS_UP(MOK_GEMM_REGISTERS_MULTIPLY);

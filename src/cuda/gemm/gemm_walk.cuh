@@ -60,6 +60,25 @@ MOK_DEVICE int mok_cuda_find_row_tile(const struct mok_gemm_walk *walk, int32_t 
     return 1;
 }
 
+/* Loader of a kernel over rows: hands on the launch's tiles and loads each. load: its stages; ARGS: the kernel's arguments. */
+template <typename TILE, typename ARGS>
+MOK_DEVICE void mok_cuda_load_row_tiles(const ARGS *args, struct mok_gemm_shared<TILE> *shared, int32_t tile_cols,
+                                        void (*load)(const ARGS *, struct mok_gemm_shared<TILE> *, struct mok_stage_cursor *,
+                                                     const struct mok_gemm_tile *))
+{
+    struct mok_stage_cursor cursor = {0, 0}, queue = {0, 0};
+    struct mok_gemm_tile tile;
+    int32_t tiles = mok_cuda_window_tiles(&args->walk);
+    for (int32_t idx = mok_cuda_first_idx<TILE>();; idx += mok_cuda_idx_stride<TILE>()) {
+        tile.valid = mok_cuda_find_row_tile<TILE>(&args->walk, tiles, tile_cols, idx, &tile);
+        mok_cuda_post_tile<TILE>(shared, &queue, &tile, args->wait_limit_ns);
+        if (!tile.valid) {
+            return;
+        }
+        load(args, shared, &cursor, &tile);
+    }
+}
+
 /*
  * Weight gradients: expert by expert, an expert's matrices one below the other. Returns 0 past the end. tile->num_rows is 0 for an expert
  * without rows in this window; such a tile is written (zeros) only when tile->rows is not 0.
