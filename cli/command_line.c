@@ -52,6 +52,44 @@ int mok_cli_is_given(const char *name)
     return 0;
 }
 
+static int has_variable(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0'; /* empty is as good as not set */
+}
+
+/* Number of processes that a launcher has started this one with, 1 without a launcher; the own number in *rank_out. */
+static long find_launched(long *rank_out)
+{
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}};
+    *rank_out = 0;
+    for (int idx = 0; idx < 2; idx++) {
+        const char *size = getenv(names[idx][0]);
+        const char *rank = getenv(names[idx][1]);
+        if (size != NULL && strtol(size, NULL, 10) > 1) {
+            *rank_out = rank == NULL ? 0 : strtol(rank, NULL, 10);
+            return strtol(size, NULL, 10);
+        }
+    }
+    return 1;
+}
+
+/* Says once, on one process, that the option's variable is set and <why>, unless the command line gives the option or MOK_LOG=0. */
+static void warn_of_variable(int32_t idx, const char *why)
+{
+    static unsigned char is_told[MAX_GROUP_OPTIONS];
+    const mok_option *option = mok_option_get(idx);
+    const char *log = getenv("MOK_LOG");
+    long rank;
+    (void)find_launched(&rank);
+    int is_silent = rank != 0 || (log != NULL && strcmp(log, "0") == 0);
+    if (is_silent || idx >= MAX_GROUP_OPTIONS || is_told[idx] || is_given[idx] || !has_variable(option->env)) {
+        return;
+    }
+    is_told[idx] = 1;
+    fprintf(stderr, "mok: warning: %s is set in the environment and %s\n", option->env, why);
+}
+
 mok_status mok_cli_refuse_group(const char *names, const char *why)
 {
     for (int32_t idx = 0; idx < mok_option_count(); idx++) {
@@ -60,7 +98,25 @@ mok_status mok_cli_refuse_group(const char *names, const char *why)
             return mok_cli_fail(MOK_ERR_ARGUMENT, "--%s %s", name, why);
         }
     }
+    for (int32_t idx = 0; idx < mok_option_count(); idx++) {
+        if (names == NULL || has_word(names, mok_option_get(idx)->name)) {
+            warn_of_variable(idx, why);
+        }
+    }
     return MOK_OK;
+}
+
+/* Variables of options that are nothing to the command. */
+static void warn_of_useless(const struct mok_cli_command *command)
+{
+    for (int32_t idx = 0; idx < mok_option_count(); idx++) {
+        const char *why = why_useless(command, mok_option_get(idx)->name);
+        if (why != NULL) {
+            char text[256];
+            snprintf(text, sizeof text, "has no effect on mok %s: %s", command->name, why);
+            warn_of_variable(idx, text);
+        }
+    }
 }
 
 /* 1 when the command takes this --peer. */
@@ -264,22 +320,6 @@ static int find_option(const struct mok_cli_command *command, const char *argume
     return 0;
 }
 
-/* Number of processes that a launcher has started this one with, 1 without a launcher; the own number in *rank_out. */
-static long find_launched(long *rank_out)
-{
-    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}};
-    *rank_out = 0;
-    for (int idx = 0; idx < 2; idx++) {
-        const char *size = getenv(names[idx][0]);
-        const char *rank = getenv(names[idx][1]);
-        if (size != NULL && strtol(size, NULL, 10) > 1) {
-            *rank_out = rank == NULL ? 0 : strtol(rank, NULL, 10);
-            return strtol(size, NULL, 10);
-        }
-    }
-    return 1;
-}
-
 static mok_status set_group(const struct mok_cli_command *command, const struct found *found, mok_group_config *config)
 {
     const char *why = why_useless(command, found->group);
@@ -330,8 +370,8 @@ static mok_status parse(const struct mok_cli_command *command, int argc, char **
 /* Options of GPUs with the CPU, and of the fused path with the staged one. */
 static mok_status check_group(const mok_group_config *config)
 {
-    int is_of_gpus = mok_cli_is_given("reserve-sms") || mok_cli_is_given("device"); /* which backend it is takes a look at the machine */
-    if (is_of_gpus && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
+    int is_of_gpus = mok_cli_is_given("reserve-sms") || mok_cli_is_given("device") || has_variable("MOK_RESERVE_SMS") || has_variable("MOK_DEVICE");
+    if (is_of_gpus /* which backend it is takes a look at the machine */ && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
         MOK_TRY(mok_cli_refuse_group("reserve-sms device", "needs the cuda backend"));
     }
     return config->path != MOK_PATH_STAGED ? MOK_OK : mok_cli_refuse_group("look-ahead", "does not go with --path staged");
@@ -342,8 +382,7 @@ static int is_peer_missing(const struct mok_cli_command *command)
 {
     long rank;
     long num = find_launched(&rank);
-    const char *peer = getenv("MOK_PEER"); /* empty is as good as not set */
-    if (!command->makes_ranks || mok_cli_is_given("peer") || (peer != NULL && peer[0] != '\0') || num <= 1) {
+    if (!command->makes_ranks || mok_cli_is_given("peer") || has_variable("MOK_PEER") || num <= 1) {
         return 0;
     }
     if (rank == 0 && !runs_processes(command)) {
@@ -380,6 +419,7 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
         status = parse(command, argc, argv, settings, &config, &num_names);
     }
     if (status == MOK_OK) {
+        warn_of_useless(command);
         status = check_group(&config);
     }
     int code = MOK_CLI_EXIT_USAGE;

@@ -5,7 +5,7 @@
  * "--name VALUE" and "--name=VALUE"; a flag has no value; "--" ends the options. Precedence: command line, MOK_* variables, defaults.
  *
  * What stands on the command line must have an effect, or the command is refused: who gives an option expects something of it. A MOK_* variable
- * may be there for other commands and programs.
+ * may be there for other commands and programs: where an option would be refused, its variable is a warning on stderr (not with MOK_LOG=0).
  */
 #ifndef MOK_CLI_COMMAND_LINE_H
 #define MOK_CLI_COMMAND_LINE_H
@@ -79,8 +79,8 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
 /* The tool chooses GPUs itself. */
 #define MOK_CLI_WHY_NO_DEVICE "rank r works on GPU r modulo their number; CUDA_VISIBLE_DEVICES says which there are"
 
-/* Refuses the first of these group options ("ring look-ahead", NULL = all of them) that stands on the command line: "--ring <why>". For
- * commands to which an option is nothing because of the others. Errors: ARGUMENT. */
+/* Refuses the first of these group options ("ring look-ahead", NULL = all of them) that stands on the command line: "--ring <why>"; warns of
+ * those that come from the environment. For commands to which an option is nothing because of the others. Errors: ARGUMENT. */
 mok_status mok_cli_refuse_group(const char *names, const char *why);
 /* 1 when the group option stands on the command line. */
 int mok_cli_is_given(const char *name);

@@ -130,6 +130,41 @@ MOK_RINGS=3
 export MOK_RINGS
 expect 2 "mok: warning: MOK_RINGS is set in the environment and nobody reads it; the nearest known name is MOK_RING" info --hidden 64
 unset MOK_RINGS
+# Variables without an effect on the command, whatever else it is asked for, or because of other options. Nothing of those that have one.
+set_in="is set in the environment and"
+# warns VARIABLE=VALUE SENTENCE ARGUMENT...: the first line of standard error; "" = none of a variable.
+warns() {
+    setting=$1
+    sentence=$2
+    shift 2
+    rows=$((rows + 1))
+    env "$setting" "$mok" "$@" > out 2> err || true
+    said=$(grep -m 1 -e "^mok: warning: .* $set_in" err || true)
+    if [ "$said" != "$sentence" ]; then
+        printf '%s mok %s\n  said     %s\n  expected %s\n' "$setting" "$*" "$said" "$sentence"
+        failed=$((failed + 1))
+    fi
+}
+no_device="rank r works on GPU r modulo their number; CUDA_VISIBLE_DEVICES says which there are"
+for line in run "trace --peer external" "bench --peer mpi" "verify --list"; do
+    warns MOK_DEVICE=1 "mok: warning: MOK_DEVICE $set_in has no effect on mok ${line%% *}: $no_device" $line
+done
+for name in SAVED KEEP_ROWS MINIBATCH RING LOOK_AHEAD COMM_WORKERS COMPUTE_WORKERS RESERVE_SMS; do
+    value=$([ $name = MINIBATCH ] && echo 128 || echo 1)
+    warns MOK_$name=$value "mok: warning: MOK_$name $set_in has no effect on mok verify: each case has its own" verify --list
+done
+for name in LOOK_AHEAD PEER_TIMEOUT LOCAL_TIMEOUT; do
+    warns MOK_$name=1 "mok: warning: MOK_$name $set_in has no effect on mok info: the memory of a rank does not depend on it" info --hidden 64
+done
+warns MOK_RING=2 "mok: warning: MOK_RING $set_in needs a shape: it is about the memory of one" info
+warns MOK_PEER_TIMEOUT=9000 "mok: warning: MOK_PEER_TIMEOUT $set_in does not go with --list" verify --list
+warns MOK_RESERVE_SMS=1 "mok: warning: MOK_RESERVE_SMS $set_in needs the cuda backend" trace --backend cpu --peer external
+warns MOK_LOOK_AHEAD=1 "mok: warning: MOK_LOOK_AHEAD $set_in does not go with --path staged" run --path staged
+warns MOK_RING=2 "" run
+warns MOK_RING= "" verify --list
+warns MOK_RING=2 "" info --hidden 64
+MOK_LOG=0
+warns MOK_RING=2 "" verify --list
 MOK_LOG=$log
 if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
     MOK_CUBLAS=/no/such/file
