@@ -16,7 +16,6 @@
 struct mok_cuda_control {
     uint32_t sched;       /* schedules whose SCHED barrier this rank has seen complete: n of the last one */
     uint32_t pass;        /* passes whose ENTRY barrier this rank has seen complete */
-    uint32_t sched_ok;    /* 1: the last SCHED barrier completed; for whoever looks at a stopped group, no kernel reads it */
     uint32_t pass_ok;     /* 1: the last ENTRY (then EXIT) barrier completed */
     uint32_t fault_claim; /* 0 until somebody writes the fault into the record */
     uint32_t sum_blocks;  /* blocks of the final sum that are done; back to 0 with the last */

@@ -277,7 +277,6 @@ MOK_DEVICE void end_build(const struct mok_cuda_own_args *args, const struct tot
         write_totals(args, totals, bad_before, n);
     }
     control->routes_blocks = 0;
-    control->sched_ok = complete ? 1 : 0;
     control->sched = complete ? n : n - 1;
 }
 
