@@ -257,10 +257,9 @@ MOK_DEVICE int mok_fused_has_time(const struct mok_fused_args *args, uint64_t *s
     return 1;
 }
 
-/* A step whose stores are all on their way, and that is still to be announced. */
+/* A pull whose stores are all on their way, and that is still to be announced. */
 struct mok_fused_landing {
     int32_t counter; /* word to count up; -1 = none */
-    int32_t kind;    /* of the trace */
     int32_t minibatch;
     uint64_t since;
 };
@@ -274,7 +273,7 @@ MOK_DEVICE void mok_fused_land(const struct mok_fused_args *args, mok_fused_shar
     __syncwarp();
     if (landing->counter >= 0 && mok_fused_lane() == 0) {
         mok_fused_announce(args, landing->counter);
-        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, landing->kind, landing->minibatch, landing->since);
+        mok_fused_trace_add(&args->trace, &shared->lanes, MOK_LANE_MOVE, MOK_EVENT_PULL, landing->minibatch, landing->since);
     }
     landing->counter = -1;
 }

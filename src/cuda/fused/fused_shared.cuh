@@ -7,7 +7,7 @@
  *   load      (warp 8)    loads operands of the tile in the queue, step by step
  *   scout     (warp 9)    first CTA of a cluster only: takes the next unit, waits for its inputs, posts a tile to each CTA. Forward: a lane for each
  *                         CTA; backward: one thread
- *   move      (warp 10)   communication CTAs only: pulls rows; pushes them, unless the down tiles do
+ *   move      (warp 10)   communication CTAs only: pulls rows; in a backward pass it pushes them, too
  *   push      (warp 11)   forward: takes finished panels of y from the multiplying warps to the slots of their rows
  *   announce  (warp 11)   backward, one thread: counts up what a tile that is stored is counted in
  *
@@ -255,7 +255,7 @@ MOK_DEVICE void mok_fused_wait_queue(const struct mok_fused_args *args, uint64_t
  * the letter of PTX it should be the cluster's, which holds a warp up for a microsecond. Backward: the tile stays where it is for some turns more. */
 MOK_DEVICE void mok_fused_release_tile(mok_fused_shared *shared) { mok_hw_mbarrier_arrive_cluster(&shared->tile_empty, 0); }
 
-/* The tile's rows go to their slots by the pusher, not into the ring. */
-MOK_DEVICE int mok_fused_pushes(const struct mok_fused_args *args, int32_t gemm) { return gemm == MOK_FUSED_DOWN && args->walk.pushes_rows; }
+/* The tile's rows go to their slots by the pusher. */
+MOK_DEVICE int mok_fused_pushes(int32_t gemm) { return gemm == MOK_FUSED_DOWN; }
 
 #endif

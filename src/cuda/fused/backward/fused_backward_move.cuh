@@ -29,7 +29,7 @@ MOK_DEVICE void mok_fused_fill_stream(const struct mok_walk *walk, const struct 
 /* Share `worker` of shared->job, with nothing before; all that it has stored has landed behind it. */
 MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
 {
-    struct mok_fused_landing landing = {-1, 0, 0, 0};
+    struct mok_fused_landing landing = {-1, 0, 0};
     mok_fused_carry_job(args, shared, pipe, worker, &landing);
     mok_fused_land(args, shared, &landing);
 }

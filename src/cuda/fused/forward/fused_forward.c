@@ -11,10 +11,6 @@
 #include "cuda/tensor_map.h"
 #include "trace/event.h"
 
-#ifndef MOK_FUSED_PUSHES
-#define MOK_FUSED_PUSHES 1
-#endif
-
 /* ---- loading ---------------------------------------------------------------------------------------------------------------- */
 
 mok_status mok_cuda_fused_prepare_forward(void)
@@ -80,7 +76,6 @@ static mok_status fill_routed(const struct mok_cuda_pass *pass, struct mok_fused
         .keep_rows = pass->kept_rows,
     };
     args->x_ring = group->ring + layout->x;
-    args->y_ring = pair.y;
     if (pass->kept_rows > 0) {
         args->x_saved = pass->saved->x;
         MOK_TRY(mok_cuda_map_rows(&args->x_kept, pass->saved->x, pass->kept_rows, group->setup.dims.hidden, MOK_TILE_ROWS));
@@ -120,7 +115,7 @@ mok_status mok_cuda_fused_forward(const struct mok_cuda_pass *pass)
     int32_t num_comm = 0, num_ctas = mok_cuda_fused_share_ctas(group, kernel.cluster, &num_comm);
     struct mok_fused_args args = {.x_off = pass->saved == NULL ? group->setup.region.rows : pass->saved->x_off};
     mok_cuda_fused_fill_args(pass, num_comm, &args);
-    args.walk.pushes_rows = MOK_FUSED_PUSHES;
+    args.walk.pushes_rows = 1;
     MOK_TRY(fill_routed(pass, &args));
     MOK_TRY(fill_shared(pass, &args));
     mok_cuda_fill_activation(&args.activation, &pass->layer->activation);

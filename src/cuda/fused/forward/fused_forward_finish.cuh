@@ -2,7 +2,7 @@
  * Finishing a tile of the fused forward kernel during the next one (see gemm/gemm_finish.cuh), and announcing it once it is stored. A
  * multiplying warp does so for its 16 rows:
  *
- *   down      pieces 0, 2, 5, 7, 10, 12, 15, 17: 32 columns of y each, into the ring or to the pusher; piece 19: announced.
+ *   down      pieces 0, 2, 5, 7, 10, 12, 15, 17: 32 columns of y each, to the pusher (shared expert: to memory); piece 19: announced.
  *             Between two panels the pusher reads those that all eight warps have given it
  *   gate+up   pieces 0..3: the panels of g and u, in kept rows; 4..19: 8 columns of h each;       step 23: announced
  *
@@ -148,7 +148,7 @@ MOK_DEVICE void mok_fused_announce_tile(const struct mok_fused_args *args, mok_f
     if (pending->counter < 0) {
         return;
     }
-    if (!mok_fused_pushes(args, pending->gemm)) {
+    if (!mok_fused_pushes(pending->gemm)) {
         if (threadIdx.x % 32 == 0) {
             mok_hw_bulk_wait_0();
         }
@@ -178,8 +178,8 @@ MOK_DEVICE void mok_fused_finish_piece(const struct mok_fused_args *args, mok_fu
     const struct mok_gemm_out *out = args->gemm[pending->gemm].out;
     if (is_down) {
         if (piece % 5 == 0 || piece % 5 == 2) {
-            mok_fused_finish_quarters(shared, mok_fused_pushes(args, pending->gemm), out, pending->words + piece / 5 * MOK_PANEL_WORDS,
-                                      piece % 5, 2, pending->row, pending->rows, pending->col + piece / 5 * MOK_PANEL_COLS);
+            mok_fused_finish_quarters(shared, mok_fused_pushes(pending->gemm), out, pending->words + piece / 5 * MOK_PANEL_WORDS, piece % 5, 2,
+                                      pending->row, pending->rows, pending->col + piece / 5 * MOK_PANEL_COLS);
         }
     } else if (piece >= 4) {
         mok_fused_finish_h(args, shared, pending, (piece - 4) / 8, (piece - 4) % 8);

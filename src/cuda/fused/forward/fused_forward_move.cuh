@@ -3,9 +3,8 @@
  *
  *   pull   source's row [T, H] -> x of the padded row: in the saved object where it is kept, else in the ring; zeros in kept padding rows
  *          up to the expert's next multiple of 64 (they are contracted in backward)
- *   push   y of the padded row in the ring -> the source's slot, row tile after row tile behind y_done;
- *          none where down tiles push (walk.pushes_rows)
  *
+ * There is no other kind of step: down tiles push their rows (fused/forward/fused_forward_push.cuh; walk.pushes_rows).
  * A step is announced when the first loads of the next one are under way.
  */
 #ifndef MOK_CUDA_FUSED_FORWARD_MOVE_CUH
@@ -17,25 +16,24 @@
 MOK_DEVICE void mok_fused_fill_job(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step,
                                    struct mok_fused_job *job)
 {
-    int is_pull = step->kind == MOK_STEP_PULL;
-    job->is_pull = is_pull;
+    job->is_pull = 1;
     job->first = step->minibatch * walk->mb_tiles * MOK_TILE_ROWS;
     job->ring_first = step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS;
     job->num_rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS;
-    job->ring = is_pull ? args->x_ring : args->y_ring;
-    job->kept = is_pull ? args->x_saved : NULL;
-    job->remote_off = is_pull ? args->x_off : args->slots_off;
+    job->ring = args->x_ring;
+    job->kept = args->x_saved;
+    job->remote_off = args->x_off;
     job->zeroes_ring = 0;
 }
 
-/* Whether the next step may begin at once; a push looks at its tiles one by one. */
+/* Whether the next step may begin at once. */
 MOK_DEVICE int mok_fused_is_place_free(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step)
 {
-    if (step->kind == MOK_STEP_PULL && mok_walk_pull_num_waits(walk, step->minibatch) > 0) {
+    if (mok_walk_pull_num_waits(walk, step->minibatch) > 0) {
         struct mok_wait wait = mok_walk_pull_wait(walk, step->minibatch);
         return __all_sync(0xffffffffu, (int)(mok_hw_load_acquire_gpu(args->counters + mok_fused_counter_word(args, &wait)) >= wait.target));
     }
-    return step->kind == MOK_STEP_PULL;
+    return 1;
 }
 
 /* One warp. A share is announced when the first loads of the next are under way, or at once when that one would have to wait. */
@@ -45,7 +43,7 @@ MOK_DEVICE void mok_fused_forward_move(const struct mok_fused_args *args, mok_fu
     struct mok_fused_share share = mok_fused_take_share(args, walk);
     int is_wide = mok_fused_is_wide(args, &share);
     struct mok_fused_pipe pipe = mok_fused_open_pipe(args, shared, is_wide);
-    struct mok_fused_landing landing = {-1, 0, 0, 0};
+    struct mok_fused_landing landing = {-1, 0, 0};
     mok_hw_fence_async(); /* what peers wrote before the ENTRY barrier, for the copy engine */
     while (pipe.alive) {
         int changes = is_wide != mok_fused_is_wide(args, &share);
@@ -70,7 +68,6 @@ MOK_DEVICE void mok_fused_forward_move(const struct mok_fused_args *args, mok_fu
         mok_fused_carry_job(args, shared, &pipe, share.worker, &landing);
         struct mok_wait signal = mok_walk_step_signal(&share.step);
         landing.counter = mok_fused_counter_word(args, &signal);
-        landing.kind = share.step.kind == MOK_STEP_PULL ? MOK_EVENT_PULL : MOK_EVENT_PUSH;
         landing.minibatch = share.step.minibatch;
         landing.since = since;
         share = mok_fused_take_share(args, walk);
@@ -82,7 +79,6 @@ MOK_DEVICE void mok_fused_forward_move(const struct mok_fused_args *args, mok_fu
     if (mok_fused_lane() == 0) {
         mok_fused_trace_close(&args->trace, &shared->lanes, MOK_LANE_MOVE);
     }
-    mok_hw_fence_sys(); /* the EXIT barrier announces the pushed rows */
 }
 
 #endif

@@ -43,7 +43,7 @@ MOK_DEVICE void mok_fused_take_next(const struct mok_fused_args *args, mok_fused
     }
     pusher->queue_parity ^= 1;
     pusher->ended = !tile.valid;
-    pusher->has_next = tile.valid && mok_fused_pushes(args, tile.gemm) && tile.rows > 0;
+    pusher->has_next = tile.valid && mok_fused_pushes(tile.gemm) && tile.rows > 0;
     if (pusher->has_next) {
         const struct mok_route *routes = args->walk.schedule.routes + tile.row_tile * MOK_TILE_ROWS + lane;
         int32_t cols = min((int32_t)args->gemm[tile.gemm].out[0].cols - tile.col, (int32_t)MOK_GEMM_COLS);
