@@ -74,6 +74,12 @@ static long find_launched(long *rank_out)
     return 1;
 }
 
+int mok_cli_is_launched(void)
+{
+    long rank;
+    return find_launched(&rank) > 1;
+}
+
 /* Says once, on one process, that the option's variable is set and <why>, unless the command line gives the option or MOK_LOG=0. */
 static void warn_of_variable(int32_t idx, const char *why)
 {

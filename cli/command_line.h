@@ -84,6 +84,8 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
 mok_status mok_cli_refuse_group(const char *names, const char *why);
 /* 1 when the group option stands on the command line. */
 int mok_cli_is_given(const char *name);
+/* 1 when a launcher such as mpirun has started several processes. */
+int mok_cli_is_launched(void);
 
 /* For a command that finds out later that its arguments do not fit: sentence and usage line to stderr; returns MOK_CLI_EXIT_USAGE. */
 int mok_cli_usage(const struct mok_cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

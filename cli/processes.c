@@ -1,6 +1,8 @@
 /*
- * Nonblocking calls of MPI, tested until they are done or late. MPI_Init, MPI_Finalize and MPI_Abort have no such form: an alarm stands
+ * Nonblocking messages of MPI, tested until they are done or late. MPI_Init, MPI_Finalize and MPI_Abort have no such form: an alarm stands
  * behind them.
+ *
+ * Messages from each process to each, not MPI's collectives: those do not say who has not come. There are at most a few dozen processes.
  */
 #include "processes.h"
 
@@ -11,14 +13,19 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "stage_times.h"
+#include "team.h"
 
 /* An alarm may come this much later than the limit: processes of a loaded machine start and end slowly. */
 enum { START_SECONDS = 20, END_SECONDS = 1, ABORT_SECONDS = 5 };
+
+/* Of messages. Between two processes those of one tag stay in order. */
+enum { TAG_RESULTS, TAG_ALL, TAG_SHARE };
 
 /* One world per process. */
 static int64_t wait_limit_ms;
@@ -60,18 +67,73 @@ static void pause_for(long microseconds)
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
 }
 
-static void finish(MPI_Request *request, const char *who, const char *what)
+/* A message to or from another process. */
+struct message {
+    MPI_Request request;
+    int rank;
+};
+
+/* [2 * num_processes] those of one meeting. */
+static struct message *messages;
+static int num_messages;
+
+static void expect_from(int rank, int tag, void *data, int bytes)
+{
+    messages[num_messages].rank = rank;
+    MPI_Irecv(data, bytes, MPI_BYTE, rank, tag, MPI_COMM_WORLD, &messages[num_messages++].request);
+}
+
+static void send_to(int rank, int tag, const void *data, int bytes)
+{
+    messages[num_messages].rank = rank;
+    MPI_Isend(data, bytes, MPI_BYTE, rank, tag, MPI_COMM_WORLD, &messages[num_messages++].request);
+}
+
+static int is_missing(int rank)
+{
+    for (int idx = 0; idx < num_messages; idx++) {
+        if (messages[idx].rank == rank && messages[idx].request != MPI_REQUEST_NULL) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* "rank 2", "ranks 2, 5". */
+static void name_missing(char *text, size_t size)
+{
+    int num_missing = 0;
+    size_t used = 0;
+    for (int rank = 0; rank < num_processes; rank++) {
+        num_missing += is_missing(rank);
+    }
+    for (int rank = 0; rank < num_processes && used < size; rank++) {
+        if (is_missing(rank)) {
+            used += (size_t)snprintf(text + used, size - used, "%s%d", used > 0 ? ", " : num_missing > 1 ? "ranks " : "rank ", rank);
+        }
+    }
+}
+
+/* Until all messages have come or gone. */
+static void finish(const char *what)
 {
     enum { SHORTEST_US = 20, LONGEST_US = 1000 };
     double begin = mok_stage_now_ms();
     for (long pause = SHORTEST_US;; pause = pause < LONGEST_US ? 2 * pause : LONGEST_US) {
-        int is_done = 0;
-        int is_late = mok_stage_now_ms() - begin > (double)wait_limit_ms; /* before the test, so that a late test still counts */
-        MPI_Test(request, &is_done, MPI_STATUS_IGNORE); /* an error ends the job: MPI_ERRORS_ARE_FATAL */
+        int is_done = 1;
+        int is_late = mok_stage_now_ms() - begin > (double)wait_limit_ms; /* before the tests, so that a late test still counts */
+        for (int idx = 0; idx < num_messages; idx++) {
+            int is_here = 0;
+            MPI_Test(&messages[idx].request, &is_here, MPI_STATUS_IGNORE); /* an error ends the job: MPI_ERRORS_ARE_FATAL */
+            is_done &= is_here;
+        }
         if (is_done) {
+            num_messages = 0;
             return;
         }
         if (is_late) {
+            char who[512];
+            name_missing(who, sizeof who);
             mok_cli_progress_end();
             fprintf(stderr, "mok: rank %d waited %lld ms for %s to %s\n", own_rank, (long long)wait_limit_ms, who, what);
             set_alarm(ABORT_SECONDS, "MPI_Abort");
@@ -98,6 +160,11 @@ mok_status mok_processes_start(int64_t limit_ms, int32_t *rank_out, int32_t *num
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &num_processes);
+    messages = malloc(2 * (size_t)num_processes * sizeof *messages);
+    if (messages == NULL) {
+        fprintf(stderr, "mok: no memory for messages of %d processes\n", num_processes);
+        MPI_Abort(MPI_COMM_WORLD, MOK_CLI_EXIT_ERROR);
+    }
     *rank_out = own_rank;
     *num_out = num_processes;
     return MOK_OK;
@@ -116,49 +183,62 @@ void mok_processes_end(void)
     set_alarm(wait_limit_ms / 1000 + END_SECONDS, "MPI_Finalize");
     MPI_Finalize();
     clear_alarm();
+    free(messages);
 }
 
 void mok_processes_meet(const char *what)
 {
-    MPI_Request request;
-    MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    finish(&request, "all ranks", what);
+    for (int rank = 0; rank < num_processes; rank++) {
+        if (rank != own_rank) {
+            expect_from(rank, TAG_ALL, NULL, 0);
+            send_to(rank, TAG_ALL, NULL, 0);
+        }
+    }
+    finish(what);
 }
 
 void mok_processes_share(int32_t from, void *data, size_t bytes, const char *what)
 {
-    MPI_Request request;
-    char who[32];
-    snprintf(who, sizeof who, "rank %d", (int)from);
-    MPI_Ibcast(data, (int)bytes, MPI_BYTE, from, MPI_COMM_WORLD, &request);
-    finish(&request, who, what);
+    if (own_rank != from) {
+        expect_from(from, TAG_SHARE, data, (int)bytes);
+    }
+    for (int rank = 0; rank < num_processes && own_rank == from; rank++) {
+        if (rank != own_rank) {
+            send_to(rank, TAG_SHARE, data, (int)bytes);
+        }
+    }
+    finish(own_rank == from ? "hear the others" : what);
 }
 
 void mok_processes_gather(const void *mine, size_t bytes, void *all_out, const char *what)
 {
-    MPI_Request request;
-    MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all_out, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
-    finish(&request, "all ranks", what);
+    for (int rank = 0; rank < num_processes; rank++) {
+        if (rank != own_rank) {
+            expect_from(rank, TAG_ALL, (char *)all_out + (size_t)rank * bytes, (int)bytes);
+            send_to(rank, TAG_ALL, mine, (int)bytes);
+        }
+    }
+    memcpy((char *)all_out + (size_t)own_rank * bytes, mine, bytes);
+    finish(what);
 }
 
 mok_status mok_processes_agree(mok_status status, const char *what)
 {
-    struct {
-        int status;
-        int rank;
-    } mine = {.rank = own_rank}, worst;
+    int all[MOK_TEAM_MAX_RANKS];
+    int worst = 0; /* the lowest of those whose status is largest */
     char sentence[1024];
-    MPI_Request request;
     /* A rank that was aborted knows only that: any other failure is the cause. */
-    mine.status = status == MOK_ERR_ABORTED ? 1 : status == MOK_OK ? 0 : (int)status + 1;
-    MPI_Iallreduce(&mine, &worst, 1, MPI_2INT, MPI_MAXLOC, MPI_COMM_WORLD, &request);
-    finish(&request, "all ranks", what);
-    if (worst.status == 0) {
+    int mine = status == MOK_ERR_ABORTED ? 1 : status == MOK_OK ? 0 : (int)status + 1;
+    mok_processes_gather(&mine, sizeof mine, all, what);
+    for (int rank = 1; rank < num_processes; rank++) {
+        worst = all[rank] > all[worst] ? rank : worst;
+    }
+    if (all[worst] == 0) {
         return MOK_OK;
     }
     snprintf(sentence, sizeof sentence, "%s", mok_cli_sentence());
-    mok_processes_share(worst.rank, sentence, sizeof sentence, "say why it failed");
-    return mok_cli_fail(worst.status == 1 ? MOK_ERR_ABORTED : (mok_status)(worst.status - 1), "%s", sentence);
+    mok_processes_share(worst, sentence, sizeof sentence, "say why it failed");
+    return mok_cli_fail(all[worst] == 1 ? MOK_ERR_ABORTED : (mok_status)(all[worst] - 1), "%s", sentence);
 }
 
 void mok_processes_collect(int32_t rank, void *data, size_t bytes)
@@ -166,15 +246,12 @@ void mok_processes_collect(int32_t rank, void *data, size_t bytes)
     enum { MAX_PIECE = 1 << 26 }; /* the limit is one piece's, not that of a large result */
     for (size_t at = 0; at < bytes && rank != 0; at += MAX_PIECE) {
         int count = (int)(bytes - at < MAX_PIECE ? bytes - at : MAX_PIECE);
-        MPI_Request request;
-        char who[32];
         if (own_rank == rank) {
-            MPI_Isend((char *)data + at, count, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request);
-            finish(&request, "rank 0", "take results");
+            send_to(0, TAG_RESULTS, (char *)data + at, count);
+            finish("take results");
         } else if (own_rank == 0) {
-            snprintf(who, sizeof who, "rank %d", (int)rank);
-            MPI_Irecv((char *)data + at, count, MPI_BYTE, rank, 0, MPI_COMM_WORLD, &request);
-            finish(&request, who, "send its results");
+            expect_from(rank, TAG_RESULTS, (char *)data + at, count);
+            finish("send its results");
         }
     }
 }

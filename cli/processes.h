@@ -18,7 +18,7 @@ mok_status mok_processes_start(int64_t limit_ms, int32_t *rank_out, int32_t *num
 /* Harmless when MPI was not started. */
 void mok_processes_end(void);
 
-/* `what` completes "waited for all ranks to ...". */
+/* `what` completes "rank 0 waited 1000 ms for rank 2 to ...": who has not come is named. */
 void mok_processes_meet(const char *what);
 /* data [bytes] of rank `from` to all. */
 void mok_processes_share(int32_t from, void *data, size_t bytes, const char *what);

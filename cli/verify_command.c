@@ -316,16 +316,19 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     if (code != MOK_CLI_EXIT_OK) {
         return code;
     }
-    if (settings->is_list) {
+    /* As one of several processes it comes to the roll call first: the others, if they are to run something, would wait for it. */
+    if (settings->is_list && !(config->peer == MOK_PEER_MPI && mok_cli_is_launched())) {
         return list_cases(settings, &where, num_names, names);
     }
     config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
-    mok_status status = mok_team_open(config, config->peer == MOK_PEER_MPI ? settings->num_ranks : 0, &team); /* threads: as each case needs */
+    mok_status status = mok_team_open(config, config->peer == MOK_PEER_MPI && !settings->is_list ? settings->num_ranks : 0, &team); /* threads: as each case needs */
     status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find their backend");
     if (status == MOK_OK) {
         status = mok_team_agree(&team, mok_team_prints(&team) ? mok_output_check(settings->json) : MOK_OK, "look at the output's place");
     }
-    if (status == MOK_OK) {
+    if (status == MOK_OK && settings->is_list) {
+        code = mok_team_prints(&team) ? list_cases(settings, &where, num_names, names) : MOK_CLI_EXIT_OK;
+    } else if (status == MOK_OK) {
         struct verify_job job = {.settings = settings, .team = &team, .where = where};
         job.is_silent = !mok_team_prints(&team) || (settings->json != NULL && strcmp(settings->json, "-") == 0);
         job.where.ranks = team.is_processes ? MOK_CASE_MPI : where.ranks;

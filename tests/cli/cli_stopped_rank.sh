@@ -1,6 +1,6 @@
 #!/bin/sh
-# A rank that stops without a word ends the job of all, with a sentence and the code of an error, whether it stops before the ranks have
-# met (while files are loaded) or while they share memory. Usage: cli_stopped_rank.sh MOK DATA_DIR MPIEXEC...
+# A rank that stops without a word ends the job of all, with a sentence that names it and the code of an error, whether it stops before the ranks
+# have met (while files are loaded) or while they share memory. Usage: cli_stopped_rank.sh MOK DATA_DIR MPIEXEC...
 # MPIEXEC: a command line that starts three processes.
 set -eu
 mok=$1
@@ -43,9 +43,10 @@ stop() {
     wait "$job" || code=$?
     job=
     took=$(($(date +%s) - begin))
-    echo "stopped with $pattern: ended with $code after $took s: $(grep -m 1 -e '^mok.*waited' "$work/err" || true)"
+    rank=$(tr '\0' '\n' < "/proc/$stopped/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
+    echo "rank $rank stopped with $pattern: ended with $code after $took s: $(grep -m 1 -e '^mok.*waited' "$work/err" || true)"
     # 124: the time limit of this test has ended it.
-    if [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || [ "$took" -gt 25 ] || ! grep -q -e '^mok.* waited [0-9]* ms ' "$work/err"; then
+    if [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || [ "$took" -gt 25 ] || ! grep -q -e "^mok.* waited [0-9]* ms .*for rank $rank\b" "$work/err"; then
         cat "$work/err"
         failed=1
     fi
