@@ -1,5 +1,5 @@
 /*
- * Names in the environment. In: environ, the options table. Out: warnings in the log.
+ * Names in the environment. In: environ, the options' names. Out: warnings in the log.
  */
 #include "base/environment.h"
 
@@ -32,12 +32,14 @@ mok_status mok_base_environment_check(void)
     return MOK_OK;
 }
 
+/* Where the options' variables come from. */
+typedef const char *name_source(int32_t idx);
+
 /* The idx-th known name, NULL past the end. */
-static const char *known_name(int32_t idx)
+static const char *known_name(name_source *variable_at, int32_t idx)
 {
-    const size_t num_others = sizeof other_names / sizeof other_names[0];
-    const mok_option *option = mok_option_get(idx - (int32_t)num_others);
-    return (size_t)idx < num_others ? other_names[idx] : option == NULL ? NULL : option->env;
+    const int32_t num_others = (int32_t)(sizeof other_names / sizeof other_names[0]);
+    return idx < num_others ? other_names[idx] : variable_at(idx - num_others);
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -65,26 +67,28 @@ static int distance(const char *a, const char *b)
     return row[length];
 }
 
-static void warn_of(const char *name)
+static void warn_of(name_source *variable_at, const char *name)
 {
-    const char *nearest = known_name(0);
-    for (int32_t idx = 1; known_name(idx) != NULL; idx++) {
-        nearest = distance(name, known_name(idx)) < distance(name, nearest) ? known_name(idx) : nearest;
+    const char *nearest = known_name(variable_at, 0);
+    const char *known;
+    for (int32_t idx = 1; (known = known_name(variable_at, idx)) != NULL; idx++) {
+        nearest = distance(name, known) < distance(name, nearest) ? known : nearest;
     }
     mok_base_log(distance(name, nearest) <= NEAR ? MOK_LOG_WARNINGS : MOK_LOG_FAILURES,
                  "warning: %s is set in the environment and nobody reads it; the nearest known name is %s", name, nearest);
 }
 
-static int is_known(const char *name)
+static int is_known(name_source *variable_at, const char *name)
 {
+    const char *known;
     int is_found = strncmp(name, test_prefix, sizeof test_prefix - 1) == 0;
-    for (int32_t idx = 0; known_name(idx) != NULL; idx++) {
-        is_found |= strcmp(name, known_name(idx)) == 0;
+    for (int32_t idx = 0; (known = known_name(variable_at, idx)) != NULL; idx++) {
+        is_found |= strcmp(name, known) == 0;
     }
     return is_found;
 }
 
-void mok_base_environment_warn(void)
+void mok_base_environment_warn(name_source *variable_at)
 {
     static atomic_flag is_done = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&is_done)) {
@@ -94,8 +98,8 @@ void mok_base_environment_warn(void)
         char name[2 * NAME_ROOM] = "";
         size_t length = strcspn(*entry, "=");
         memcpy(name, *entry, length < sizeof name ? length : sizeof name - 1);
-        if (strncmp(name, "MOK_", 4) == 0 && !is_known(name)) {
-            warn_of(name);
+        if (strncmp(name, "MOK_", 4) == 0 && !is_known(variable_at, name)) {
+            warn_of(variable_at, name);
         }
     }
 }

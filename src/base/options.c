@@ -166,6 +166,8 @@ static mok_status set_from(const struct option_entry *entry, const char *source,
     return MOK_OK;
 }
 
+static const char *variable_at(int32_t idx) { return idx < NUM_OPTIONS ? table[idx].shown.env : NULL; }
+
 mok_status mok_group_config_init(mok_group_config *config_out)
 {
     if (config_out == NULL) {
@@ -176,7 +178,7 @@ mok_status mok_group_config_init(mok_group_config *config_out)
     config.struct_size = sizeof config;
     config.num_ranks = 1;
     MOK_TRY(mok_base_environment_check());
-    mok_base_environment_warn();
+    mok_base_environment_warn(variable_at);
     for (int idx = 0; idx < NUM_OPTIONS; idx++) {
         const mok_option *option = &table[idx].shown;
         const char *text = getenv(option->env);

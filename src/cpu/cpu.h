@@ -269,8 +269,6 @@ struct mok_pass_group {
 mok_status mok_cpu_team_start(struct mok_pass_group *group);
 /* Closes the queue and joins the workers, which finish what is in it. */
 void mok_cpu_team_stop(struct mok_pass_group *group);
-/* All workers of the rank have come here. */
-int mok_cpu_meet(struct mok_cpu_worker *worker);
 int mok_cpu_is_comm(const struct mok_cpu_worker *worker);
 
 /* ---- waits (cpu_wait.c) ----------------------------------------------------------------------------------------------------- */
@@ -309,6 +307,8 @@ mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out);
 mok_status mok_cpu_check_alive(struct mok_pass_group *group);
 /* Gives the core away: at first only to who is ready, then for longer and longer. */
 void mok_cpu_relax(uint32_t polls);
+/* All workers of the rank have come here. 0: it was aborted, or the wait has expired. */
+int mok_cpu_meet(struct mok_cpu_worker *worker);
 
 /* ---- barriers (cpu_barrier.c) ----------------------------------------------------------------------------------------------- */
 

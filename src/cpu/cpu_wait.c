@@ -210,3 +210,26 @@ void mok_cpu_signal(struct mok_pass_group *group, struct mok_wait signal)
 {
     atomic_fetch_add_explicit(mok_cpu_counter(group, signal), 1, memory_order_acq_rel);
 }
+
+/* ---- meeting of a rank's workers ------------------------------------------------------------------------------------------- */
+
+int mok_cpu_meet(struct mok_cpu_worker *worker)
+{
+    struct mok_pass_group *group = worker->group;
+    uint32_t meeting = ++worker->meets;
+    uint32_t all = meeting * (uint32_t)group->num_workers;
+    if (atomic_fetch_add_explicit(&group->meet_arrived, 1, memory_order_acq_rel) + 1 == all) {
+        atomic_store_explicit(&group->meet_open, meeting, memory_order_release);
+        return !mok_cpu_is_aborted(group);
+    }
+    uint32_t open = atomic_load_explicit(&group->meet_open, memory_order_acquire);
+    struct mok_cpu_waiting waiting = mok_cpu_wait_begin(worker, MOK_SITE_TEAM, 0, meeting);
+    while ((int32_t)(open - meeting) < 0) {
+        if (!mok_cpu_wait_again(&waiting, open)) {
+            return 0;
+        }
+        open = atomic_load_explicit(&group->meet_open, memory_order_acquire);
+    }
+    mok_cpu_wait_end(&waiting);
+    return 1;
+}

@@ -8,25 +8,7 @@
 #ifndef MOK_REF_ORACLE_H
 #define MOK_REF_ORACLE_H
 
-#include "ref/problem.h"
-
-/* gate, up [num, width, H]; down [num, H, width]. */
-struct mok_ref_real_weights {
-    double *gate, *up, *down;
-};
-
-/* A problem in doubles. Sizes, ids and activation come from `of`; its bf16 and fp32 arrays are not looked at. */
-struct mok_ref_real {
-    const struct mok_ref_problem *of;
-    double *x, *dy;   /* [N, H] */
-    double *w;        /* [N, K] */
-    double *shared_w; /* [N] or NULL = 1 */
-    struct mok_ref_real_weights routed, shared;
-    struct mok_ref_real_weights start, shared_start; /* MOK_GRAD_ADD, else NULL */
-};
-
-mok_status mok_ref_real_make(const struct mok_ref_problem *problem, struct mok_ref_real *real_out);
-void mok_ref_real_free(struct mok_ref_real *real);
+#include "ref/real.h"
 
 struct mok_ref_oracle {
     double *y, *dx;    /* [N, H] */
