@@ -103,7 +103,7 @@ MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *a
     }
     mok_hw_fence_async_shared_cta();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (mok_hw_elect()) {
         mok_hw_tma_store_2d(&args->dg.map, stage->a + panel, col, row);
         mok_hw_tma_store_2d(&args->du.map, stage->b + panel, col, row);
         mok_hw_tma_store_2d(&args->wh.map, stage->b + MOK_GEMM_A_BYTES + panel, col, row);
@@ -111,15 +111,14 @@ MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *a
     }
 }
 
-/* Releases a stage once the stores of its chunk have read it: all chunks but the newest, or all. */
+/* Releases a stage once the stores of its chunk have read it: all chunks but the newest, or all. All lanes ask, and the one that the stores belong to
+ * has to wait. */
 template <typename TILE> MOK_DEVICE void mok_cuda_release_chunk(struct mok_worker<TILE> *worker, uint32_t idx, int newest_too)
 {
-    if (threadIdx.x % 32 == 0) {
-        if (newest_too) {
-            mok_hw_bulk_wait_read_0();
-        } else {
-            mok_hw_bulk_wait_read_1();
-        }
+    if (newest_too) {
+        mok_hw_bulk_wait_read_0();
+    } else {
+        mok_hw_bulk_wait_read_1();
     }
     __syncwarp();
     mok_cuda_release_stage<TILE>(worker, idx);

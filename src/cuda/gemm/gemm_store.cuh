@@ -100,12 +100,7 @@ MOK_DEVICE void mok_cuda_send_panel(struct mok_panel_writer *writer, const struc
     writer->turn++;
 }
 
-/* Before the kernel ends: shared memory must outlive the stores that read it. */
-MOK_DEVICE void mok_cuda_close_panels(void)
-{
-    if (threadIdx.x % 32 == 0) {
-        mok_hw_bulk_wait_0();
-    }
-}
+/* Before the kernel ends: shared memory must outlive the stores that read it, whichever lane they belong to. */
+MOK_DEVICE void mok_cuda_close_panels(void) { mok_hw_bulk_wait_0(); }
 
 #endif

@@ -8,6 +8,10 @@
  *                    (gemm/gemm_wgrad.cuh). Where the next tile is a weight gradient, too, its starting values take the registers of each
  *                    panel as it leaves, so that the stages they stand in are free for its first steps before the last panel is stored
  *
+ * What leaves by the copy engine is given to it by an elected lane, whose addresses come from uniform registers (hw/sync.cuh): behind a comparison of thread
+ * numbers each store is a loop of 17 dependent instructions, and a weight gradient has 16 stores. Whether stores have been read, or have landed, is
+ * asked by all lanes: it holds up the one they belong to, whichever that is.
+ *
  * A tile is announced by a warp of its own (warp 11), because a release at the scope of the GPU takes a microsecond that multiplying warps do
  * not have. They say that their stores have landed many steps into the next tile, when they need not wait for it any more; and at once when
  * the queue is empty at the end of a tile, for the next tile may wait for this one.
@@ -63,7 +67,7 @@ MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8
     mok_cuda_publish_panel();
     if (rows < MOK_GEMM_WARP_ROWS) {
         mok_cuda_copy_panel_rows(out, panel, row, rows, col);
-    } else if (threadIdx.x % 32 == 0) {
+    } else if (mok_hw_elect()) {
         mok_hw_tma_store_2d(&out->map, panel, col, row);
         mok_hw_bulk_commit();
     }
@@ -83,9 +87,7 @@ MOK_DEVICE void mok_fused_store_half(const struct mok_fused_backward_args *args,
         return;
     }
     if (half == 0) { /* the store that read the buffer last is through */
-        if (threadIdx.x % 32 == 0) {
-            mok_hw_bulk_wait_read_0();
-        }
+        mok_hw_bulk_wait_read_0();
         __syncwarp();
     }
     mok_cuda_write_quarter(buffer, 2 * half, packed + 8 * half);
@@ -148,11 +150,11 @@ MOK_DEVICE void mok_fused_announce_held(mok_fused_shared *shared, struct mok_fus
         return;
     }
     mok_fused_await_told(shared, held, limit_ns);
+    if (shared->back[held->turn].counter >= 0) {
+        mok_hw_bulk_wait_0();
+    }
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-        if (shared->back[held->turn].counter >= 0) {
-            mok_hw_bulk_wait_0();
-        }
         mok_hw_mbarrier_arrive_cta(mok_fused_stored(shared, held->turn));
     }
     held->is_open = 0;
@@ -213,7 +215,7 @@ MOK_DEVICE struct mok_fused_gradient mok_fused_open_gradient(const struct mok_wg
 MOK_DEVICE void mok_fused_send_gradient(const struct mok_fused_gradient *gradient, const uint8_t *from, int32_t row, int32_t col)
 {
     mok_cuda_publish_panel();
-    if (threadIdx.x % 32 == 0) {
+    if (mok_hw_elect()) {
         mok_hw_tma_store_3d(gradient->map, from, gradient->col + col, gradient->row + row, gradient->matrix);
         mok_hw_bulk_commit();
     }
@@ -225,12 +227,10 @@ MOK_DEVICE void mok_fused_store_fp32(const struct mok_fused_gradient *gradient, 
     uint8_t *buffer = shared->panel[mok_cuda_warp()];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        if (threadIdx.x % 32 == 0) {
-            if (panel == 0 && half == 0) { /* whatever left through the buffer before */
-                mok_hw_bulk_wait_read_0();
-            } else {
-                mok_hw_bulk_wait_read_1();
-            }
+        if (panel == 0 && half == 0) { /* whatever left through the buffer before */
+            mok_hw_bulk_wait_read_0();
+        } else {
+            mok_hw_bulk_wait_read_1();
         }
         __syncwarp();
         mok_cuda_write_fp32_half(buffer, half, acc);
@@ -242,9 +242,7 @@ MOK_DEVICE void mok_fused_store_bf16(const struct mok_fused_gradient *gradient, 
 {
     uint8_t *buffer = shared->panel[mok_cuda_warp()];
     uint32_t packed[MOK_PANEL_WORDS];
-    if (threadIdx.x % 32 == 0) {
-        mok_hw_bulk_wait_read_0();
-    }
+    mok_hw_bulk_wait_read_0();
     __syncwarp();
     mok_cuda_pack_panel(acc, packed);
 #pragma unroll
