@@ -42,9 +42,9 @@ MOK_DEVICE void mok_cuda_load_dgrad_down(const struct mok_dgrad_down_kernel_args
 
 /* What a thread needs of its two rows (l/4 and 8 further on). */
 struct mok_dgrad_rows {
-    float w[2];
-    float dw[2];      /* sum of dh * h so far */
-    uint32_t real[2]; /* all ones; 0 in a padding row, where zeros are written */
+    float w[2];   /* 0 in a padding row */
+    float dw[2];  /* sum of dh * h so far */
+    int32_t real; /* rows of the warp's 16 that are no padding; 16 or more = all */
 };
 
 /* Two neighbouring elements of row `half`: dh0, dh1 and the packed g, u become packed dg, du, wh. */
@@ -59,12 +59,12 @@ MOK_DEVICE void mok_cuda_derive_pair(const struct mok_gemm_activation *act, int 
     float h0 = mok_cuda_bf16_low(h), h1 = mok_cuda_bf16_high(h);
     float d0 = __fmul_rn(w, dh0), d1 = __fmul_rn(w, dh1);
     rows->dw[half] = __fmaf_rn(dh1, h1, __fmaf_rn(dh0, h0, rows->dw[half]));
-    *g = mok_hw_pack_bf16(__fmul_rn(d0, by_g[0]), __fmul_rn(d1, by_g[1])) & rows->real[half];
-    *u = mok_hw_pack_bf16(__fmul_rn(d0, by_u[0]), __fmul_rn(d1, by_u[1])) & rows->real[half];
-    *wh_out = mok_hw_pack_bf16(__fmul_rn(w, h0), __fmul_rn(w, h1)) & rows->real[half];
+    *g = mok_hw_pack_bf16(__fmul_rn(d0, by_g[0]), __fmul_rn(d1, by_g[1]));
+    *u = mok_hw_pack_bf16(__fmul_rn(d0, by_u[0]), __fmul_rn(d1, by_u[1]));
+    *wh_out = mok_hw_pack_bf16(__fmul_rn(w, h0), __fmul_rn(w, h1));
 }
 
-/* 16 of the 64 columns of a chunk: pairs of 8-column blocks 2 * half, 2 * half + 1. dh[16] of the thread; g, u in the stage. */
+/* 32 of the 64 columns of a chunk: pairs of 8-column blocks 2 * half, 2 * half + 1. dh[16] of the thread; g, u in the stage. */
 MOK_DEVICE void mok_cuda_derive_half_chunk(const struct mok_gemm_activation *act, int clamps, uint32_t g_panel, uint32_t u_panel, int half,
                                            const float *dh, struct mok_dgrad_rows *rows)
 {
@@ -87,19 +87,39 @@ MOK_DEVICE void mok_cuda_derive_half_chunk(const struct mok_gemm_activation *act
     }
 }
 
-/* One chunk of 64 columns, dh[32] of the thread, and its three panels on their way to (row, col). */
+/* Padding rows of the three panels become zero, whatever was made of them: they are contracted later. */
+MOK_DEVICE void mok_cuda_zero_padding(struct mok_stage *stage, uint32_t panel, int32_t real)
+{
+    const uint4 zero = {0, 0, 0, 0};
+    __syncwarp();
+    for (int32_t at = max(real, 0) * 128 + (int32_t)threadIdx.x % 32 * 16; at < MOK_GEMM_PANEL_BYTES; at += 32 * 16) {
+        *(uint4 *)(stage->a + panel + at) = zero;
+        *(uint4 *)(stage->b + panel + at) = zero;
+        *(uint4 *)(stage->b + MOK_GEMM_A_BYTES + panel + at) = zero;
+    }
+}
+
+/* One chunk of 64 columns, dh[32] of the thread, of which the second half comes to the front; and its three panels on their way to (row, col). The lane
+ * that speaks to the copy engine is an elected one: its addresses come from uniform registers (hw/sync.cuh). */
 MOK_DEVICE void mok_cuda_derive_chunk(const struct mok_dgrad_down_kernel_args *args, const struct mok_gemm_activation *act,
-                                      struct mok_stage *stage, const float *dh, struct mok_dgrad_rows *rows, int32_t row, int32_t col)
+                                      struct mok_stage *stage, float *dh, struct mok_dgrad_rows *rows, int32_t row, int32_t col)
 {
     uint32_t panel = mok_cuda_warp() * MOK_GEMM_PANEL_BYTES;
     uint32_t g_panel = mok_hw_shared_address(stage->a + panel), u_panel = mok_hw_shared_address(stage->b + panel);
-#pragma unroll
+#pragma unroll 1
     for (int half = 0; half < 2; half++) {
         if (act->clamps) {
-            mok_cuda_derive_half_chunk(act, 1, g_panel, u_panel, half, dh + 16 * half, rows);
+            mok_cuda_derive_half_chunk(act, 1, g_panel, u_panel, half, dh, rows);
         } else {
-            mok_cuda_derive_half_chunk(act, 0, g_panel, u_panel, half, dh + 16 * half, rows);
+            mok_cuda_derive_half_chunk(act, 0, g_panel, u_panel, half, dh, rows);
         }
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            dh[i] = dh[i + 16];
+        }
+    }
+    if (rows->real < MOK_GEMM_WARP_ROWS) {
+        mok_cuda_zero_padding(stage, panel, rows->real);
     }
     mok_hw_fence_async_shared_cta();
     __syncwarp();
@@ -125,46 +145,49 @@ template <typename TILE> MOK_DEVICE void mok_cuda_release_chunk(struct mok_worke
 }
 
 /* The four threads of a row add up their columns in a fixed order; one of them writes. */
-MOK_DEVICE void mok_cuda_store_dw(const struct mok_dgrad_down_kernel_args *args, const struct mok_gemm_tile *tile, int32_t first,
-                                  const struct mok_dgrad_rows *rows)
+MOK_DEVICE void mok_cuda_store_dw(const struct mok_dgrad_down_kernel_args *args, const struct mok_gemm_tile *tile, const struct mok_dgrad_rows *rows)
 {
+    int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
+        int32_t row = threadIdx.x % 32 / 4 + 8 * half;
         float sum = rows->dw[half];
         sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
         sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-        if (threadIdx.x % 4 == 0 && rows->real[half]) {
-            args->dw_partial[(int64_t)(tile->row + first + 8 * half) * args->walk.num_cols + tile->col_tile] = sum;
+        if (threadIdx.x % 4 == 0 && row < rows->real) {
+            args->dw_partial[(int64_t)(tile->row + warp_row + row) * args->walk.num_cols + tile->col_tile] = sum;
         }
     }
 }
 
-/* What this thread needs of its rows first, first + 8 of the tile, whose row 0 has weight w[0]. */
-MOK_DEVICE struct mok_dgrad_rows mok_cuda_open_dgrad_rows(const float *w, const struct mok_gemm_tile *tile, int32_t first)
+/* What this thread needs of its rows in the tile, whose row 0 has weight w[0]. */
+MOK_DEVICE struct mok_dgrad_rows mok_cuda_open_dgrad_rows(const float *w, const struct mok_gemm_tile *tile)
 {
-    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, {first < tile->rows ? ~0u : 0u, first + 8 < tile->rows ? ~0u : 0u}};
+    const int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, first = warp_row + threadIdx.x % 32 / 4;
+    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, tile->rows - warp_row};
 #pragma unroll
     for (int half = 0; half < 2; half++) { /* past L1: the fused kernel writes them while it runs */
-        rows.w[half] = rows.real[half] ? __uint_as_float(mok_hw_load_relaxed_gpu((const uint32_t *)w + first + 8 * half)) : 0.0f;
+        if (first + 8 * half < tile->rows) {
+            rows.w[half] = __uint_as_float(mok_hw_load_relaxed_gpu((const uint32_t *)w + first + 8 * half));
+        }
     }
     return rows;
 }
 
-/* All chunks of the tile and its sums of dw. Returns the stage of the last chunk, which is not released yet. The chunks are turns of a loop, and dh is
- * used from the front, what is behind moves up: four chunks one behind the other have 90 KB of code, and waited for it a sixth of their time. */
+/* All chunks of the tile and its sums of dw. Returns the stage of the last chunk, which is not released yet. The chunks and their halves are turns of
+ * loops, and dh is used from the front, what is behind moves up: four chunks one behind the other have 90 KB of code, and waited for it a sixth of their
+ * time; with whole chunks as turns, 12 KB, it was still a third of the time that finishing takes. */
 template <typename TILE>
 MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, float *acc,
-                                         const struct mok_gemm_tile *tile)
+                                         const struct mok_gemm_tile *tile, struct mok_dgrad_rows *rows)
 {
     const struct mok_gemm_activation act = args->activation; /* in registers: args may be one of several */
     int32_t warp_row = (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS;
-    int32_t first = warp_row + threadIdx.x % 32 / 4; /* this thread's first row in the tile */
-    struct mok_dgrad_rows rows = mok_cuda_open_dgrad_rows(args->w + tile->row, tile, first);
     uint32_t behind = worker->stage.idx;
 #pragma unroll 1
     for (int chunk = 0; chunk < MOK_DGRAD_DOWN_CHUNKS; chunk++) {
         mok_cuda_await_stage<TILE>(worker);
-        mok_cuda_derive_chunk(args, &act, &worker->shared->stage[worker->stage.idx], acc, &rows, tile->row + warp_row,
+        mok_cuda_derive_chunk(args, &act, &worker->shared->stage[worker->stage.idx], acc, rows, tile->row + warp_row,
                               tile->col + chunk * MOK_PANEL_COLS);
         if (chunk > 0) {
             mok_cuda_release_chunk<TILE>(worker, behind, 0);
@@ -176,7 +199,7 @@ MOK_DEVICE uint32_t mok_cuda_derive_tile(const struct mok_dgrad_down_kernel_args
             acc[i] = acc[i + 32];
         }
     }
-    mok_cuda_store_dw(args, tile, first, &rows);
+    mok_cuda_store_dw(args, tile, rows);
     return behind;
 }
 
@@ -185,7 +208,8 @@ template <typename TILE>
 MOK_DEVICE int mok_cuda_finish_dgrad_down(const struct mok_dgrad_down_kernel_args *args, struct mok_worker<TILE> *worker, float *acc,
                                           const struct mok_gemm_tile *tile, struct mok_gemm_tile *next_out)
 {
-    uint32_t behind = mok_cuda_derive_tile<TILE>(args, worker, acc, tile);
+    struct mok_dgrad_rows rows = mok_cuda_open_dgrad_rows(args->w + tile->row, tile);
+    uint32_t behind = mok_cuda_derive_tile<TILE>(args, worker, acc, tile, &rows);
     int more = mok_cuda_take_tile<TILE>(worker, next_out); /* the loader has loaded all of this tile */
     mok_cuda_release_chunk<TILE>(worker, behind, 1);
     return more;

@@ -3,7 +3,8 @@
  *
  *   recompute, E     rounded and packed; the first panel is stored at once, because registers are short, the others during the next tile:
  *                    32 columns a step (panels: g g u u, or dx)
- *   D                at once, through four more operand stages (gemm/gemm_dgrad_down.cuh)
+ *   D                at once, through four more operand stages (gemm/gemm_dgrad_down.cuh); the last of them is released beside the next tile's
+ *                    second step, when the stores have read it
  *   weight gradient  at once, panel by panel through the warp's buffer; starting values come in through operand stages
  *                    (gemm/gemm_wgrad.cuh). Where the next tile is a weight gradient, too, its starting values take the registers of each
  *                    panel as it leaves, so that the stages they stand in are free for its first steps before the last panel is stored
@@ -33,6 +34,7 @@
 
 enum {
     MOK_FUSED_HELD_PANELS = MOK_GEMM_COLS / MOK_PANEL_COLS - 1,
+    MOK_FUSED_OPEN_CHUNK = 2, /* of is_open */
     MOK_FUSED_BACKWARD_LANDED = 20 /* step of the next tile at which stores have landed */
 };
 
@@ -40,7 +42,7 @@ enum {
 struct mok_fused_held {
     uint32_t words[MOK_FUSED_HELD_PANELS * MOK_PANEL_WORDS]; /* of panels 1, 2, 3 */
     int32_t rows;    /* real rows of the warp's 16; 0 or less = nothing to store */
-    int32_t is_open; /* 1: it waits to be announced */
+    int32_t is_open; /* 1: it waits to be announced; MOK_FUSED_OPEN_CHUNK: and the stage of its last chunk waits to be released */
     uint32_t turn;   /* of the tile: its place in shared->back */
 };
 
@@ -128,6 +130,16 @@ MOK_DEVICE void mok_fused_shift_held(struct mok_fused_held *held)
 #pragma unroll
     for (int i = 0; i < (MOK_FUSED_HELD_PANELS - 1) * MOK_PANEL_WORDS; i++) {
         held->words[i] = held->words[i + MOK_PANEL_WORDS];
+    }
+}
+
+/* Releases the stage of the last chunk of a tile of D. first: the stage behind it, where the next tile begins. That tile has issued two steps at most: its
+ * fourth waits for this stage. One register says it all; there is none for a flag and an index. */
+MOK_DEVICE void mok_fused_release_held_chunk(mok_fused_worker *worker, struct mok_fused_held *held, uint32_t first)
+{
+    if (held->is_open == MOK_FUSED_OPEN_CHUNK) {
+        mok_cuda_release_chunk<mok_tile_fused>(worker, (first + mok_tile_fused::STAGES - 1) % mok_tile_fused::STAGES, 1);
+        held->is_open = 1;
     }
 }
 

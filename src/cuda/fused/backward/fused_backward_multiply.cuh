@@ -9,9 +9,10 @@
 #include "cuda/fused/backward/fused_backward_finish.cuh"
 #include "cuda/fused/backward/fused_backward_load.cuh"
 
-/* num_steps >= 1 steps of a tile; the one before is announced beside and, if `stores` (a constant), stored: half a panel a step. */
+/* num_steps >= 1 steps of a tile; the one before is announced beside and, if `stores` (a constant), stored: half a panel a step. Returns the stage of
+ * the last step, which is still running. */
 template <int A_MAJOR, int B_MAJOR>
-MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
+MOK_DEVICE uint32_t mok_fused_run_majors(const struct mok_fused_backward_args *args, mok_fused_worker *worker, float *acc, int32_t num_steps,
                                      int stores, struct mok_fused_held *held)
 {
     uint32_t behind = worker->stage.idx;
@@ -24,6 +25,9 @@ MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args,
             for (int half = 0; half < 2; half++) {
                 if (step < num_steps) { /* two steps are under way while the panel is written */
                     mok_cuda_issue_majors<mok_tile_fused, A_MAJOR, B_MAJOR>(worker, acc, 0);
+                }
+                if (panel == 0 && half == 0) {
+                    mok_fused_release_held_chunk(worker, held, behind);
                 }
                 mok_fused_finish_held(args, worker->shared, held, panel, half);
                 if (step < num_steps) {
@@ -41,6 +45,12 @@ MOK_DEVICE void mok_fused_run_majors(const struct mok_fused_backward_args *args,
         }
         mok_cuda_retire_step<mok_tile_fused>(worker, &behind);
     }
+    return behind;
+}
+
+/* The last step is through: the sums are complete. */
+MOK_DEVICE void mok_fused_end_steps(mok_fused_worker *worker, float *acc, uint32_t behind, struct mok_fused_held *held)
+{
     mok_hw_wgmma_wait_0();
     mok_hw_wgmma_hold(acc);
     mok_cuda_release_stage<mok_tile_fused>(worker, behind);
@@ -84,6 +94,7 @@ MOK_DEVICE const struct mok_fused_backward_tile *mok_fused_take_backward(const s
         mok_fused_trace_end_task(&args->pass.trace, &shared->lanes);
     }
     if (!__shfl_sync(0xffffffffu, has_steps, 0)) {
+        mok_fused_release_held_chunk(worker, held, worker->stage.idx);
         mok_fused_store_held(args, shared, held);
         mok_fused_announce_held(shared, held, worker->limit_ns);
     }
@@ -99,7 +110,9 @@ MOK_DEVICE void mok_fused_multiply_again(const struct mok_fused_backward_args *a
                                          const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
 {
     float acc[128];
-    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_K_MAJOR>(args, worker, acc, mok_fused_uniform(mok_fused_num_stages(args, tile)), 1, held);
+    int32_t num_steps = mok_fused_uniform(mok_fused_num_stages(args, tile));
+    uint32_t behind = mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_K_MAJOR>(args, worker, acc, num_steps, 1, held);
+    mok_fused_end_steps(worker, acc, behind, held);
     mok_fused_hold_tile(held);
     mok_fused_hold_sums(args, worker->shared, held, acc, tile);
 }
@@ -111,12 +124,18 @@ MOK_DEVICE void mok_fused_multiply_dgrad(const struct mok_fused_backward_args *a
     float acc[128];
     int is_down = mok_fused_uniform(tile->kind == MOK_TASK_DGRAD_DOWN || tile->kind == MOK_TASK_SHARED_DGRAD_DOWN);
     int32_t num_steps = mok_fused_uniform(mok_fused_num_stages(args, tile)) - (is_down ? MOK_DGRAD_DOWN_CHUNKS : 0);
-    mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_MN_MAJOR>(args, worker, acc, num_steps, 1, held);
+    const struct mok_dgrad_down_kernel_args *down = &args->dgrad_down[mok_fused_is_shared(tile->kind)];
+    struct mok_dgrad_rows rows = {{0, 0}, {0, 0}, 0};
+    uint32_t behind = mok_fused_run_majors<MOK_HW_K_MAJOR, MOK_HW_MN_MAJOR>(args, worker, acc, num_steps, 1, held);
+    if (is_down) { /* beside the last step */
+        mok_fused_forget_words(held);
+        rows = mok_cuda_open_dgrad_rows(down->w + tile->gemm.row, &tile->gemm);
+    }
+    mok_fused_end_steps(worker, acc, behind, held);
     mok_fused_hold_tile(held);
     if (is_down) {
-        mok_fused_forget_words(held);
-        uint32_t behind = mok_cuda_derive_tile<mok_tile_fused>(&args->dgrad_down[mok_fused_is_shared(tile->kind)], worker, acc, &tile->gemm);
-        mok_cuda_release_chunk<mok_tile_fused>(worker, behind, 1);
+        mok_cuda_derive_tile<mok_tile_fused>(down, worker, acc, &tile->gemm, &rows);
+        held->is_open = MOK_FUSED_OPEN_CHUNK;
     } else {
         mok_fused_hold_sums(args, worker->shared, held, acc, tile);
     }
@@ -160,6 +179,7 @@ MOK_DEVICE void mok_fused_multiply_wgrad(const struct mok_fused_backward_args *a
                                          const struct mok_fused_backward_tile *tile, struct mok_fused_held *held)
 {
     float acc[128];
+    mok_fused_release_held_chunk(worker, held, worker->stage.idx);
     if (held->rows > 0) { /* no registers are left to hold its sums */
         mok_fused_store_held(args, worker->shared, held);
     }
@@ -167,7 +187,8 @@ MOK_DEVICE void mok_fused_multiply_wgrad(const struct mok_fused_backward_args *a
     for (;;) {
         int32_t num_steps = mok_fused_uniform(mok_cuda_wgrad_num_steps(&tile->gemm));
         if (num_steps > 0) {
-            mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR>(args, worker, acc, num_steps, 0, held);
+            uint32_t behind = mok_fused_run_majors<MOK_HW_MN_MAJOR, MOK_HW_MN_MAJOR>(args, worker, acc, num_steps, 0, held);
+            mok_fused_end_steps(worker, acc, behind, held);
         }
         mok_fused_hold_tile(held);
         struct mok_fused_gradient gradient = mok_fused_open_gradient(mok_fused_wgrad_of(args, tile), &tile->gemm);
