@@ -21,6 +21,10 @@ clean_up() {
 trap clean_up EXIT
 failed=0
 
+rank_of() {
+    tr '\0' '\n' < "/proc/$1/environ" | sed -n 's/^\(OMPI_COMM_WORLD\|PMI\)_RANK=//p' | head -n 1
+}
+
 # stop PATTERN: stops one rank as soon as PATTERN stands among what it has mapped or opened.
 stop() {
     timeout 60 "$@" "$mok" run --weights "$data/layer.safetensors" --input "$data/io.safetensors" --backend cpu --peer mpi \
@@ -31,19 +35,18 @@ stop() {
     while [ -z "$stopped" ] && [ "$tries" -lt 3000 ]; do
         for pid in $(pgrep -x -f "$mok run .*--weights $data/layer.safetensors .*"); do
             if [ "$(cat "/proc/$pid/comm" 2> "$work/ignored")" = mok ] && grep -q -e "$pattern" "/proc/$pid/maps" 2> "$work/ignored"; then
-                kill -STOP "$pid" && stopped=$pid && break
+                kill -STOP "$pid" && stopped=$pid && rank=$(rank_of "$pid") && break
             fi
         done
         tries=$((tries + 1))
         sleep 0.01
     done
-    [ -n "$stopped" ] || { echo "no rank was seen with $pattern"; failed=1; return; }
+    [ -n "$stopped" ] && [ -n "$rank" ] || { echo "no rank was seen with $pattern"; failed=1; return; }
     begin=$(date +%s)
     code=0
     wait "$job" || code=$?
     job=
     took=$(($(date +%s) - begin))
-    rank=$(tr '\0' '\n' < "/proc/$stopped/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
     echo "rank $rank stopped with $pattern: ended with $code after $took s: $(grep -m 1 -e '^mok.*waited' "$work/err" || true)"
     # 124: the time limit of this test has ended it.
     if [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || [ "$took" -gt 25 ] || ! grep -q -e "^mok.* waited [0-9]* ms .*for rank $rank\b" "$work/err"; then

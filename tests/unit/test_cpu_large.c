@@ -346,6 +346,17 @@ static void expect_matrices(const mok_matrices *far, const mok_matrices *near, i
     }
 }
 
+/* What stands in gradients that are to be overwritten. */
+static void spoil(const mok_matrices *matrices, int64_t rows, int64_t columns)
+{
+    for (int64_t row = 0; row < EXPERTS * rows; row++) {
+        float *to = (float *)matrices->base + row / rows * matrices->expert_stride + row % rows * matrices->row_stride;
+        for (int64_t column = 0; column < columns; column++) {
+            to[column] = 1.0f;
+        }
+    }
+}
+
 static void test_strides_past_2_to_the_31(void **state)
 {
     (void)state;
@@ -358,6 +369,9 @@ static void test_strides_past_2_to_the_31(void **state)
     far.grads = far_apart(&shape, MOK_DTYPE_FP32, &memory[1], &bytes[1]);
     for (int idx = 0; idx < 2; idx++) {
         fill_weights(beds[idx]);
+        spoil(&beds[idx]->grads.gate, shape.intermediate, shape.hidden);
+        spoil(&beds[idx]->grads.up, shape.intermediate, shape.hidden);
+        spoil(&beds[idx]->grads.down, shape.hidden, shape.intermediate);
         open_bed(beds[idx], MOK_KEEP_ALL);
         for (int64_t token = 0; token < shape.max_tokens; token++) {
             fill_token(beds[idx], token, token);
