@@ -134,7 +134,8 @@ must_report() {
 # with a shared expert: without one the first pull goes through the operand stages, ahead of the products by counters in global memory, which racecheck does not follow.
 racecheck_fused() {
     race="compute-sanitizer --tool racecheck --error-exitcode 9"
-    if ! { cmake -S "$source_dir" -B "$build_dir/lanes" -G Ninja -DMOK_TESTS=OFF -DMOK_GPU_TESTS=ON -DMOK_LANES_ARRIVE=ON -DMOK_WITH_CPU=OFF -DMOK_WITH_MPI=OFF &&
+    if ! { cmake -S "$source_dir" -B "$build_dir/lanes" -G Ninja -DMOK_TESTS=OFF -DMOK_GPU_TESTS=ON -DMOK_LANES_ARRIVE=ON -DMOK_WITH_CPU=OFF -DMOK_WITH_MPI=OFF \
+        "-DMOK_NCCL_ROOT=${MOK_NCCL_ROOT:-}" "-DMOK_CJSON_ROOT=${MOK_CJSON_ROOT:-}" &&
         cmake --build "$build_dir/lanes" --target gpu_cases; } > "$build_dir/build_lanes.log" 2>&1; then
         echo "== build_lanes: FAILED"
         tail -n 25 "$build_dir/build_lanes.log"
