@@ -1,7 +1,7 @@
 /*
  * Row by row, element by element. In: a problem, stored tensors, results. Out: one line per check, the worst place named.
  *
- * NaN where the other side has none is an infinite error.
+ * NaN on both sides is equal, on one side an infinite error, in all checks alike: a row of x with NaN has rows of results with NaN.
  */
 #include "run/run_check.h"
 
@@ -39,6 +39,15 @@ static int note(struct mok_run_check *check, double error, double bound)
     return 0;
 }
 
+/* |got - wanted|; NaN on both sides is equal, on one side an infinite error. */
+static double error_of(double got, double wanted)
+{
+    if (isnan(got) || isnan(wanted)) {
+        return isnan(got) && isnan(wanted) ? 0.0 : INFINITY;
+    }
+    return got == wanted ? 0.0 : fabs(got - wanted);
+}
+
 /* ---- router ------------------------------------------------------------------------------------------------------------- */
 
 void mok_run_check_router(const struct mok_run_input *input, struct mok_run_checks *checks)
@@ -62,7 +71,7 @@ void mok_run_check_router(const struct mok_run_input *input, struct mok_run_chec
         for (int64_t route = 0; route < num; route++) {
             double got = (double)problem->w[route];
             double wanted = (double)input->stored.w[route];
-            if (note(check, fabs(got - wanted), WEIGHT_BOUND * fabs(wanted))) {
+            if (note(check, error_of(got, wanted), WEIGHT_BOUND * fabs(wanted))) {
                 snprintf(check->where, sizeof check->where, "token %" PRId64 " k %" PRId64 ": %.9g, stored %.9g", route / problem->top_k,
                          route % problem->top_k, got, wanted);
             }
@@ -94,12 +103,13 @@ static double row_ratio(const struct rows *rows, int64_t token, int32_t hidden, 
     double largest_error = 0.0;
     for (int64_t at = token * hidden; at < (token + 1) * hidden; at++) {
         double wanted = expected_at(rows, at);
-        double difference = fabs((double)mok_bf16_to_float(rows->got[at]) - wanted);
-        difference = isnan(difference) ? INFINITY : difference;
-        square += wanted * wanted;
+        double difference = error_of((double)mok_bf16_to_float(rows->got[at]), wanted);
         error_square += difference * difference;
-        largest = fmax(largest, fabs(wanted));
         largest_error = fmax(largest_error, difference);
+        if (isfinite(wanted)) { /* the rest has no size that an error could be measured by */
+            square += wanted * wanted;
+            largest = fmax(largest, fabs(wanted));
+        }
     }
     error->l2 = error_square == 0.0 ? 0.0 : sqrt(error_square) / sqrt(square);
     error->ulp = largest_error == 0.0 ? 0.0 : largest_error / mok_ref_bf16_ulp(largest);
@@ -136,7 +146,7 @@ static void check_elements(const float *got, const float *stored, const double *
                            struct mok_run_check *check)
 {
     for (int64_t idx = 0; idx < num; idx++) {
-        if (note(check, fabs((double)got[idx] - (double)stored[idx]), 2.0 * bound[idx])) {
+        if (note(check, error_of((double)got[idx], (double)stored[idx]), 2.0 * bound[idx])) {
             snprintf(check->where, sizeof check->where, "token %" PRId64 " k %" PRId64 ": %.6g, stored %.6g, bound %.2g", idx / per_token,
                      idx % per_token, (double)got[idx], (double)stored[idx], 2.0 * bound[idx]);
         }

@@ -2,6 +2,7 @@
  * Makes the files that the command-line tests feed to mok: copies of golden layers with one thing wrong each, and hostile bytes.
  * Usage: bad_files GOLDEN_DIR OUT_DIR
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,8 +144,36 @@ static void make_changed(const char *golden, const char *out, const char *name, 
     free(data);
 }
 
+/* Row `token` of hidden_states begins with NaN. wanted: NULL = only x and dy stand in the file, else what the stored output says of that
+ * row, with NaN or without. */
+static void make_nan_row(const char *golden, const char *out, const char *name, size_t token, const float *wanted)
+{
+    struct copy copy = open_copy(golden, "qwen3_moe/io.safetensors");
+    struct mok_file_tensor kept[3] = {*find(&copy, "hidden_states"), *find(&copy, "grad_output"), *find(&copy, "output")};
+    size_t hidden = (size_t)kept[0].dims[1];
+    uint16_t *x = malloc(kept[0].bytes);
+    float *y = malloc(kept[2].bytes);
+    require(x != NULL && y != NULL, "memory");
+    memcpy(x, kept[0].data, kept[0].bytes);
+    memcpy(y, kept[2].data, kept[2].bytes);
+    x[token * hidden] = 0x7FC0;
+    for (size_t col = 0; col < hidden && wanted != NULL; col++) {
+        y[token * hidden + col] = *wanted;
+    }
+    kept[0].data = x;
+    kept[2].data = y;
+    copy.num = wanted == NULL ? 2 : 3;
+    memcpy(copy.tensors, kept, sizeof kept);
+    write_copy(&copy, out, name);
+    free(x);
+    free(y);
+}
+
 static void make_inputs(const char *golden, const char *out)
 {
+    make_nan_row(golden, out, "io_nan_row.safetensors", 7, NULL);
+    make_nan_row(golden, out, "io_nan_row_stored.safetensors", 7, &(float){NAN});
+    make_nan_row(golden, out, "io_nan_row_alone.safetensors", 7, &(float){1.0f});
     make_changed(golden, out, "io_output.safetensors", "output", 17 * 64 + 5, &(float){100.0f}, sizeof(float));
     make_changed(golden, out, "io_nan.safetensors", "output", 20 * 64, &(uint32_t){0x7FC00000}, sizeof(uint32_t));
     make_changed(golden, out, "io_ids.safetensors", "topk_ids", 9 * 4 + 2, &(int64_t){4294967296 + 3}, sizeof(int64_t));
