@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/blas_room.h"
 #include "commands.h"
 
 const struct mok_cli_command *const mok_cli_commands[] = {
@@ -50,9 +52,13 @@ int main(int argc, char **argv)
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
     int code = run_tool(argc, argv);
     int is_whole = fflush(stdout) == 0 && !ferror(stdout);
-    if (is_whole || code == MOK_CLI_EXIT_ERROR) {
-        return code;
+    if (!is_whole && code != MOK_CLI_EXIT_ERROR) {
+        fprintf(stderr, "mok: standard output cannot be written\n");
+        code = MOK_CLI_EXIT_ERROR;
     }
-    fprintf(stderr, "mok: standard output cannot be written\n");
-    return MOK_CLI_EXIT_ERROR;
+    /* A thread of OpenBLAS that found no memory when the process began still looks for it, and the end of the process would wait for it. */
+    if (!mok_blas_has_room(1)) {
+        _exit(code);
+    }
+    return code;
 }

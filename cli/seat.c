@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/blas_room.h"
+
 static size_t grad_bytes(const struct mok_ref_problem *problem) { return problem->grad_dtype == MOK_DTYPE_BF16 ? 2 : 4; }
 
 /* Elements of one matrix of one expert. */
@@ -200,7 +202,11 @@ mok_status mok_seat_check_backend(const mok_group_config *config)
     if (mok_case_memory_of(backend) == NULL) {
         return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no CUDA backend");
     }
-    return mok_backend_available((mok_backend)backend) ? MOK_OK : mok_cli_check(MOK_ERR_NO_DEVICE);
+    if (mok_backend_available((mok_backend)backend)) {
+        return MOK_OK;
+    }
+    /* The library tells the reason, but not its status. */
+    return mok_cli_check(backend == MOK_BACKEND_CPU && !mok_blas_has_room(1) ? MOK_ERR_MEMORY : MOK_ERR_NO_DEVICE);
 }
 
 mok_status mok_seat_check_saved(const mok_group_config *config)

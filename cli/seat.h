@@ -48,7 +48,7 @@ const char *mok_seat_backend_name(const mok_group_config *config);
 /* Whether a forward pass can be followed by a backward pass. Errors: ARGUMENT. */
 mok_status mok_seat_check_saved(const mok_group_config *config);
 
-/* MOK_OK when this build and this machine have the backend; else NOT_BUILT or NO_DEVICE. */
+/* MOK_OK when this build and this machine have the backend; else NOT_BUILT, NO_DEVICE, or MEMORY. */
 mok_status mok_seat_check_backend(const mok_group_config *config);
 
 /* One line to standard error when the CPU workers that were asked for, of num_ranks ranks together, are far more than the machine has

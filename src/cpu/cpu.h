@@ -376,8 +376,13 @@ void mok_cpu_backward_task(struct mok_cpu_worker *worker, const struct mok_cpu_j
 
 /* ---- tiles through BLAS (cpu_gemm.c) ---------------------------------------------------------------------------------------- */
 
-/* Once per process: one BLAS thread; finds the call to make. MOK_ERR_UNSUPPORTED when this BLAS gives a row other bits at another place. */
+/* Once per process: one BLAS thread; finds the call to make. MOK_ERR_UNSUPPORTED when this BLAS gives a row other bits at another place;
+ * MEMORY, which is tried anew at the next call. */
 mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out);
+/* Workers that will call BLAS, and that no longer do. join: MEMORY when there is no room for a buffer of each, together with those of all
+ * groups of this process; call it when everything else of the group is allocated. */
+mok_status mok_cpu_gemm_join(int32_t rank, int32_t num_workers);
+void mok_cpu_gemm_leave(int32_t num_workers);
 /* Widens rows [0, valid) and zeroes the rest, up to `rows`. row_stride in elements. */
 void mok_cpu_load_rows(const struct mok_cpu_loops *loops, const mok_bf16 *from, int64_t row_stride, int32_t valid, int32_t rows,
                        int32_t num_cols, float *to);

@@ -10,6 +10,9 @@
  *
  * Threads. Workers call BLAS side by side, so every call must run on the thread that makes it: the probe sets the BLAS of this process to
  * one thread. That holds for the caller's own BLAS calls too, from the creation of the first group on.
+ *
+ * Memory. A worker inside a call holds a buffer of OpenBLAS (base/blas_room.h). The workers of all groups of this process are counted, and a
+ * group is refused when there is no room for a buffer of each: a pass would stand still in BLAS, where no deadline reaches it.
  */
 #include "cpu/cpu.h"
 
@@ -17,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blas_room.h"
 #include "base/status.h"
 
 static void multiply(int is_nt, int32_t height, int32_t cols, int32_t depth, const float *a, const float *b, float *c)
@@ -70,8 +74,10 @@ static struct mok_cpu_call find_call(struct probe_memory *memory)
     return none;
 }
 
-static pthread_once_t probe_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t probe_lock = PTHREAD_MUTEX_INITIALIZER; /* of the three below */
+static int is_probed;
 static struct mok_cpu_call probed; /* height 0 = no call is good, -1 = no memory, -2 = not safe side by side */
+static int64_t num_callers;        /* workers of all groups */
 
 static void probe(void)
 {
@@ -80,12 +86,13 @@ static void probe(void)
         probed.height = -2;
         return;
     }
-    openblas_set_num_threads(1);
     struct probe_memory *memory = mok_cpu_alloc(sizeof *memory);
-    if (memory == NULL) {
+    if (memory == NULL || !mok_blas_has_room(1)) {
+        free(memory);
         probed.height = -1;
         return;
     }
+    openblas_set_num_threads(1);
     uint32_t state = 1; /* values of all magnitudes, so that another order of summation shows */
     for (int64_t i = 0; i < PROBE_DEPTH; i++) {
         state = state * 1664525u + 1013904223u;
@@ -101,22 +108,54 @@ static void probe(void)
 
 mok_status mok_cpu_gemm_probe(struct mok_cpu_call *call_out)
 {
-    pthread_once(&probe_once, probe);
-    if (probed.height == -2) {
+    pthread_mutex_lock(&probe_lock);
+    if (!is_probed) {
+        probe();
+        is_probed = probed.height != -1; /* memory may come */
+    }
+    struct mok_cpu_call found = probed;
+    pthread_mutex_unlock(&probe_lock);
+    if (found.height == -2) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED,
                              "cpu: this OpenBLAS was built without threads (%s) and must not be called from several: use one "
                              "built with threads (Debian: libopenblas-pthread-dev)",
                              openblas_get_config());
     }
-    if (probed.height < 0) {
-        return mok_base_fail(MOK_ERR_MEMORY, "cpu: no memory to try the BLAS library");
+    if (found.height < 0) {
+        return mok_base_fail(MOK_ERR_MEMORY,
+                             "cpu: no memory to try the BLAS library: it needs a buffer of 128 MiB for each thread (is there a limit of "
+                             "address space, ulimit -v?)");
     }
-    if (probed.height == 0) {
+    if (found.height == 0) {
         return mok_base_fail(MOK_ERR_UNSUPPORTED, "cpu: this BLAS library (%s) gives equal rows different bits, depending on their place",
                              openblas_get_corename());
     }
-    *call_out = probed;
+    *call_out = found;
     return MOK_OK;
+}
+
+/* The probe has left one buffer with OpenBLAS. How many more are there nobody can ask, so all are looked for. */
+mok_status mok_cpu_gemm_join(int32_t rank, int32_t num_workers)
+{
+    pthread_mutex_lock(&probe_lock);
+    int64_t num = num_callers + num_workers;
+    int has_room = mok_blas_has_room(num - 1);
+    num_callers = has_room ? num : num_callers;
+    pthread_mutex_unlock(&probe_lock);
+    if (!has_room) {
+        return mok_base_fail(MOK_ERR_MEMORY,
+                             "rank %d: no memory for buffers of the BLAS library: %lld of 128 MiB, one for each worker of this process (is "
+                             "there a limit of address space, ulimit -v?)",
+                             rank, (long long)num);
+    }
+    return MOK_OK;
+}
+
+void mok_cpu_gemm_leave(int32_t num_workers)
+{
+    pthread_mutex_lock(&probe_lock);
+    num_callers -= num_workers;
+    pthread_mutex_unlock(&probe_lock);
 }
 
 /* ---- operands ------------------------------------------------------------------------------------------------------------------ */

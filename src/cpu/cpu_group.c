@@ -100,9 +100,15 @@ mok_status mok_cpu_create(const struct mok_pass_setup *setup, struct mok_peer *p
     if (status != MOK_OK) {
         goto err_queue;
     }
+    status = mok_cpu_gemm_join(setup->dims.rank, group->num_workers);
+    if (status != MOK_OK) {
+        goto err_team;
+    }
     *group_out = group;
     return MOK_OK;
 
+err_team:
+    mok_cpu_team_stop(group);
 err_queue:
     mok_cpu_queue_destroy(&group->queue);
 err_fault_lock:
@@ -118,6 +124,7 @@ err_left:
 mok_status mok_cpu_destroy(struct mok_pass_group *group)
 {
     mok_cpu_team_stop(group);
+    mok_cpu_gemm_leave(group->num_workers);
     mok_cpu_say_left(group->peer, &group->setup.region);
     mok_status status = mok_cpu_wait_left(group);
     mok_trace_destroy(group->trace);
