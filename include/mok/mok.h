@@ -256,8 +256,9 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_group_create(const mok_group_config *conf
 
 /* Waits (bounded) for the group's queued work and for each peer to leave, frees everything. NULL is accepted.
  * All layers and schedules of this group must be destroyed before; else MOK_ERR_ARGUMENT, and nothing happened. In every other case the
- * handle is gone. Returns MOK_ERR_TIMEOUT or MOK_ERR_ABORTED when a peer did not leave: peer-visible memory is then kept on purpose,
- * because freeing it under a peer's load would fault the peer. */
+ * handle is gone. Peers are waited for until peer_timeout_ms is over; when the group had failed before, until the shorter one of
+ * peer_timeout_ms and local_timeout_ms is. Returns MOK_ERR_TIMEOUT or MOK_ERR_ABORTED when a peer did not leave: peer-visible memory is then
+ * kept on purpose, because freeing it under a peer's load would fault the peer. */
 MOK_EXPORT mok_status mok_group_destroy(mok_group *group);
 
 /* What an expired wait saw. All zero when there was none. */

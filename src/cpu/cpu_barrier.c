@@ -110,11 +110,11 @@ void mok_cpu_say_left(struct mok_peer *peer, const struct mok_region *region)
     }
 }
 
-/* Short when the group is dead: a peer that gave up leaves soon, and one that is gone never will. */
 mok_status mok_cpu_wait_left(struct mok_pass_group *group)
 {
     const struct mok_pass_setup *setup = &group->setup;
     mok_cpu_word *words = words_of(group->peer, setup->dims.rank, setup->region.left);
+    const struct mok_leave_limit limit = mok_pass_leave_limit(setup, mok_cpu_is_aborted(group));
     int64_t begin = mok_trace_now_ns();
     uint32_t polls = 0;
     for (int32_t rank = 0; rank < setup->dims.num_ranks;) {
@@ -122,10 +122,11 @@ mok_status mok_cpu_wait_left(struct mok_pass_group *group)
             rank++;
             continue;
         }
-        int64_t limit = mok_cpu_is_aborted(group) ? mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns) : setup->peer_timeout_ns;
-        if (mok_trace_now_ns() - begin > limit) {
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: rank %d did not leave the group within %lld ms; peer-visible memory is kept",
-                                 setup->dims.rank, rank, (long long)(limit / 1000000));
+        if (mok_trace_now_ns() - begin > limit.ns) {
+            return mok_base_fail(MOK_ERR_TIMEOUT,
+                                 "rank %d: rank %d did not leave the group within %s = %lld; peer-visible memory is kept, because it may still "
+                                 "be used",
+                                 setup->dims.rank, rank, limit.setting, (long long)(limit.ns / 1000000));
         }
         mok_cpu_relax(polls++);
     }

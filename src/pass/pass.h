@@ -26,6 +26,21 @@ struct mok_pass_setup {
     int64_t local_timeout_ns;
 };
 
+/* How long a rank that leaves waits for its peers to leave, and the setting that says so. Decided once, when that wait begins: a peer that
+ * gives up later has not had its time yet. A group that is dead then has waited already. */
+struct mok_leave_limit {
+    int64_t ns;
+    const char *setting; /* field of mok_group_config */
+};
+
+static inline struct mok_leave_limit mok_pass_leave_limit(const struct mok_pass_setup *setup, int is_dead)
+{
+    int is_short = is_dead && setup->local_timeout_ns < setup->peer_timeout_ns;
+    struct mok_leave_limit limit = {is_short ? setup->local_timeout_ns : setup->peer_timeout_ns,
+                                    is_short ? "local_timeout_ms" : "peer_timeout_ms"};
+    return limit;
+}
+
 /* Opaque to src/api: each backend defines its own. */
 struct mok_pass_group;
 struct mok_pass_schedule;

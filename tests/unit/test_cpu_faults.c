@@ -39,6 +39,7 @@ struct world {
     mok_status called[RANKS]; /* status of the last call of the script */
     mok_status destroyed[RANKS];
     mok_group_state states[RANKS];
+    char why[RANKS][256]; /* sentence of a destroy that failed */
     int64_t script_ms[RANKS], destroy_ms[RANKS];
     void *kept[RANKS]; /* region that a rank left behind because a peer might still touch it */
     pthread_barrier_t opened;
@@ -77,6 +78,9 @@ static void *be_actor(void *argument)
     mok_pass_cpu.schedule_destroy(rank->schedule);
     world->destroyed[rank->rank] = mok_pass_cpu.destroy(rank->group);
     world->destroy_ms[rank->rank] = now_ms() - begin;
+    if (world->destroyed[rank->rank] != MOK_OK) {
+        mok_base_error_copy(world->why[rank->rank], sizeof world->why[0]);
+    }
     world->kept[rank->rank] = world->destroyed[rank->rank] != MOK_OK ? rank->peer->base[rank->rank] : NULL;
     rank->peer->ops->unmap(rank->peer, world->destroyed[rank->rank] != MOK_OK);
     rank->peer->ops->leave(rank->peer);
@@ -336,12 +340,17 @@ static void abort_reaches_every_rank(void **state)
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------------------- */
 
+static void sleep_ms(int64_t ms)
+{
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
 static void rank_0_stays_long(struct world *world, struct cpu_rank *rank)
 {
     (void)world;
     if (rank->rank == 0) {
-        struct timespec pause = {2, 0};
-        nanosleep(&pause, NULL);
+        sleep_ms(2000);
     }
 }
 
@@ -352,7 +361,53 @@ static void destroy_does_not_wait_for_ever(void **state)
     assert_int_equal(world->destroyed[0], MOK_OK); /* the others had left */
     for (int32_t r = 1; r < RANKS; r++) {
         assert_int_equal(world->destroyed[r], MOK_ERR_TIMEOUT);
+        assert_non_null(strstr(world->why[r], "rank 0 did not leave the group within peer_timeout_ms = 300;"));
         assert_in_range(world->destroy_ms[r], 300, 1900);
+    }
+    free_world(world);
+}
+
+static void rank_0_aborts_and_stays_long(struct world *world, struct cpu_rank *rank)
+{
+    if (rank->rank == 0) {
+        mok_pass_cpu.abort(rank->group);
+    }
+    while (mok_pass_cpu.state(rank->group, NULL) == MOK_OK) {
+        mok_cpu_relax(1000);
+    }
+    rank_0_stays_long(world, rank);
+}
+
+/* A group that is dead when a rank begins to leave: the shorter limit, and by its name. */
+static void destroy_of_a_dead_group_has_the_short_limit(void **state)
+{
+    (void)state;
+    struct world *world = run_world(&quick_run, 60000, 300, rank_0_aborts_and_stays_long);
+    for (int32_t r = 1; r < RANKS; r++) {
+        assert_int_equal(world->destroyed[r], MOK_ERR_TIMEOUT);
+        assert_non_null(strstr(world->why[r], "rank 0 did not leave the group within local_timeout_ms = 300;"));
+        assert_in_range(world->destroy_ms[r], 300, 1900);
+    }
+    free_world(world);
+}
+
+static void rank_0_aborts_late(struct world *world, struct cpu_rank *rank)
+{
+    (void)world;
+    if (rank->rank == 0) {
+        sleep_ms(500);
+        mok_pass_cpu.abort(rank->group);
+        sleep_ms(300); /* who has waited for longer than the short limit still waits for this */
+    }
+}
+
+/* A group that dies while ranks wait in destroy, later than the short limit: they wait on for the rank that is about to leave. */
+static void destroy_outlasts_a_late_abort(void **state)
+{
+    (void)state;
+    struct world *world = run_world(&quick_run, 60000, 100, rank_0_aborts_late);
+    for (int32_t r = 0; r < RANKS; r++) {
+        assert_int_equal(world->destroyed[r], MOK_OK);
     }
     free_world(world);
 }
@@ -509,6 +564,7 @@ int main(void)
         cmocka_unit_test(abort_reaches_every_rank),           cmocka_unit_test(destroy_does_not_wait_for_ever),
         cmocka_unit_test(passes_may_be_queued_far_ahead),     cmocka_unit_test(wait_can_be_repeated),
         cmocka_unit_test(trace_has_every_kind_of_work),       cmocka_unit_test(build_that_meets_a_pass_is_a_time_out),
+        cmocka_unit_test(destroy_outlasts_a_late_abort),      cmocka_unit_test(destroy_of_a_dead_group_has_the_short_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

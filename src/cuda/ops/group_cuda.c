@@ -312,17 +312,17 @@ static mok_status leave_peers(struct mok_pass_group *group)
 {
     const struct mok_pass_setup *setup = &group->setup;
     MOK_TRY(mok_cuda_raise(group, setup->region.left + setup->dims.rank * 4, 1));
-    /* A dead group has waited already. */
-    int64_t limit = mok_cuda_status_now(group) == MOK_OK ? setup->peer_timeout_ns : mok_min64(setup->peer_timeout_ns, setup->local_timeout_ns);
-    int64_t deadline = mok_cuda_deadline_after(limit);
+    const struct mok_leave_limit limit = mok_pass_leave_limit(setup, mok_cuda_status_now(group) != MOK_OK);
+    int64_t deadline = mok_cuda_deadline_after(limit.ns);
     int32_t turns = 0, missing;
     while ((missing = who_is_here(group)) != -1) {
         if (missing == -2) {
             return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device cannot say who has left", setup->dims.rank);
         }
         if (mok_cuda_now_ns() >= deadline) {
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": rank %" PRId32 " did not leave within %" PRId64
-                                 " ms; peer-visible memory is kept, because it may still be read", setup->dims.rank, missing, limit / 1000000);
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": rank %" PRId32 " did not leave the group within %s = %" PRId64
+                                 "; peer-visible memory is kept, because it may still be used", setup->dims.rank, missing, limit.setting,
+                                 limit.ns / 1000000);
         }
         mok_cuda_pause(&turns);
     }
