@@ -85,7 +85,7 @@ typedef enum mok_status {
 
     /* 40..59: give up the group. Destroy it (destroy works and is bounded) and create a new one. */
     MOK_ERR_TIMEOUT = 40, /* this rank waited longer than its limit; see mok_fault */
-    MOK_ERR_ABORTED = 41, /* a peer gave up, or the group was aborted earlier */
+    MOK_ERR_ABORTED = 41, /* a peer gave up, or has left where this rank waits for it, or the group was aborted earlier */
     MOK_ERR_DEVICE = 42,  /* the GPU or its driver reported an error */
 
     /* 60..79: our bug. Please report the message. */
@@ -265,8 +265,9 @@ MOK_EXPORT mok_status mok_group_destroy(mok_group *group);
 typedef struct mok_fault {
     int32_t status;        /* mok_status of the group */
     int32_t site;          /* which wait: mok_site_name(site) */
-    int32_t rank;          /* rank that waited: this rank. After an abort: this rank if mok_group_abort was called here, -1 if a peer gave
-                              up or aborted */
+    int32_t rank;          /* rank that waited: this rank. With MOK_ERR_ABORTED the rank that it came from: this one if mok_group_abort was
+                              called here, a peer that gave up or aborted, or one that has left (then site and index name the wait for
+                              it); -1 where that is not known (CUDA: all peers) */
     int32_t block;         /* worker index that waited */
     int64_t index;         /* which one of that kind: source rank for barriers, minibatch or row tile for counters */
     int64_t expected;      /* value waited for; with MOK_ERR_DISAGREE a number that stands for this rank's pass */
@@ -360,7 +361,8 @@ MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
  * mok_group_status on every rank. May be NULL when num_tokens is 0.
  * num_tokens: T of this rank, 0..T_max.
  * A rank that builds where another runs a pass is found by no backend: both wait until peer_timeout_ms is over, and the group fails with
- * MOK_ERR_TIMEOUT or MOK_ERR_ABORTED.
+ * MOK_ERR_TIMEOUT or MOK_ERR_ABORTED. A rank that has left (mok_group_destroy) without making a call that others make is named to them at
+ * once with the CPU backend, as MOK_ERR_ABORTED; with CUDA they wait until peer_timeout_ms is over. The same holds for passes.
  * Errors: ARGUMENT; MEMORY; DEVICE (CUDA). An error from CUDA itself fails the group. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
 

@@ -42,12 +42,32 @@ static int is_between_ranks(int32_t site)
     return site == MOK_SITE_SCHED_BARRIER || site == MOK_SITE_ENTRY_BARRIER || site == MOK_SITE_EXIT_BARRIER || site == MOK_SITE_LEFT;
 }
 
-/* A wait was longer than its limit: which one, and how long it is. */
+/* A wait was longer than its limit: which one, and how long it is. The record does not say whether ENTRY was complete. */
 static void describe_limit(const mok_group *group, int32_t site, char *text, size_t size)
 {
-    int is_peer = is_between_ranks(site);
-    int64_t limit_ns = is_peer ? group->setup.peer_timeout_ns : group->setup.local_timeout_ns;
-    snprintf(text, size, "a wait was longer than its limit, %s = %" PRId64, is_peer ? "peer_timeout_ms" : "local_timeout_ms", limit_ns / 1000000);
+    int64_t peer_ms = group->setup.peer_timeout_ns / 1000000, local_ms = group->setup.local_timeout_ns / 1000000;
+    if (is_between_ranks(site)) {
+        snprintf(text, size, "a wait was longer than its limit, peer_timeout_ms = %" PRId64, peer_ms);
+    } else if (group->ops->backend == MOK_BACKEND_CPU) {
+        snprintf(text, size, "a wait was longer than its limit, local_timeout_ms = %" PRId64 " (and peer_timeout_ms = %" PRId64
+                 " more before all ranks have entered a pass)", local_ms, peer_ms);
+    } else {
+        snprintf(text, size, "a wait was longer than its limit, local_timeout_ms = %" PRId64, local_ms);
+    }
+}
+
+/* Who ended the group, as far as this rank knows. A wait for a rank that has left names it twice. */
+static void describe_abort(const mok_group *group, const mok_fault *fault, char *text, size_t size)
+{
+    if (fault->rank < 0) {
+        snprintf(text, size, "a peer gave up, or the group was aborted");
+    } else if (fault->rank == group->setup.dims.rank) {
+        snprintf(text, size, "mok_group_abort was called on this rank");
+    } else if (is_between_ranks(fault->site) && fault->index == fault->rank) {
+        snprintf(text, size, "rank %" PRId32 " has left the group", fault->rank);
+    } else {
+        snprintf(text, size, "rank %" PRId32 " gave up first, or aborted the group: its message says why", fault->rank);
+    }
 }
 
 /* The sentence of a dead group, from its fault record. */
@@ -58,12 +78,13 @@ static void describe_fault(const mok_group *group, mok_status status, const mok_
         return;
     }
     int32_t rank = group->setup.dims.rank;
-    char why[96];
+    char why[160];
     if (status == MOK_ERR_TIMEOUT) {
         describe_limit(group, fault->site, why, sizeof why);
+    } else if (status == MOK_ERR_ABORTED) {
+        describe_abort(group, fault, why, sizeof why);
     } else {
-        snprintf(why, sizeof why, "%s", status == MOK_ERR_ABORTED ? "a peer gave up, or the group was aborted"
-                                                                  : "the device or the library reported an error");
+        snprintf(why, sizeof why, "the device or the library reported an error");
     }
     if (fault->site == MOK_SITE_NONE) {
         snprintf(text, size, "rank %" PRId32 ": the group is dead (%s), destroy it: %s", rank, mok_status_name(status), why);

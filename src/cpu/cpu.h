@@ -301,7 +301,10 @@ int mok_cpu_is_aborted(const struct mok_pass_group *group);
 void mok_cpu_abort_all(struct mok_pass_group *group);
 /* Writes the fault record unless the group is dead already, and raises the own abort word, or that of every rank. */
 void mok_cpu_record(struct mok_pass_group *group, const mok_fault *fault, int is_for_all);
-/* Status of the group, and the fault record. */
+/* A rank has left whose group was dead: takes over from its region who raised the abort, which may not have reached this rank yet. 0: it
+ * was alive when it left. */
+int mok_cpu_hear_abort(struct mok_pass_group *group, int32_t rank);
+/* Status of the group, and the fault record. With MOK_ERR_ABORTED its rank is the one that raised the abort, or has left. */
 mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out);
 /* MOK_OK, or fails with the sentence why the group is dead. */
 mok_status mok_cpu_check_alive(struct mok_pass_group *group);
@@ -319,6 +322,9 @@ void mok_cpu_arrive(struct mok_pass_group *group, int32_t barrier, uint32_t epoc
 /* A rank that has not arrived yet; -1 = all have, and what they did before is visible here. */
 int32_t mok_cpu_missing_rank(const struct mok_pass_group *group, int32_t barrier, uint32_t epoch, uint32_t *seen_out);
 int mok_cpu_wait_barrier(struct mok_cpu_worker *worker, int32_t barrier, uint32_t epoch);
+/* mok_cpu_wait_again for a barrier that `missing` has not come to. A rank that has left is not waited for: the group dies with
+ * MOK_ERR_ABORTED, and the record names it twice, as the source and as the rank that gave up. */
+int mok_cpu_wait_arrival(struct mok_cpu_waiting *wait, int32_t barrier, int32_t missing, uint32_t seen);
 int32_t mok_cpu_barrier_site(int32_t barrier);
 /* Arrives at ENTRY of group->pass and says which pass that is. */
 void mok_cpu_enter(struct mok_pass_group *group);

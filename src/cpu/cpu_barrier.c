@@ -83,6 +83,32 @@ int32_t mok_cpu_missing_rank(const struct mok_pass_group *group, int32_t barrier
     return -1;
 }
 
+/* A rank stores its `left` word behind all its arrivals: who has left and still has not arrived never will. Before ENTRY is compared, a
+ * rank that is missing at EXIT may have left because the passes differ, which this rank has yet to see for itself. */
+static int will_never_come(const struct mok_pass_group *group, int32_t barrier, uint32_t epoch, int32_t source)
+{
+    if (barrier == MOK_CPU_EXIT && !atomic_load_explicit(&group->pass.is_entered, memory_order_relaxed)) {
+        return 0;
+    }
+    const struct mok_region *region = &group->setup.region;
+    int32_t own = group->setup.dims.rank;
+    mok_cpu_word *words = words_of(group->peer, own, barrier_off(region, barrier));
+    return atomic_load_explicit(words_of(group->peer, own, region->left) + source, memory_order_acquire) != 0 &&
+           (int32_t)(atomic_load_explicit(words + source, memory_order_acquire) - epoch) < 0;
+}
+
+int mok_cpu_wait_arrival(struct mok_cpu_waiting *wait, int32_t barrier, int32_t missing, uint32_t seen)
+{
+    struct mok_pass_group *group = wait->worker->group;
+    wait->index = missing;
+    if (will_never_come(group, barrier, (uint32_t)wait->expected, missing) && !mok_cpu_hear_abort(group, missing)) {
+        mok_fault fault = {MOK_ERR_ABORTED, wait->site, missing, wait->worker->index, missing, wait->expected, seen};
+        mok_cpu_record(group, &fault, 1);
+        return 0;
+    }
+    return mok_cpu_wait_again(wait, seen);
+}
+
 int mok_cpu_wait_barrier(struct mok_cpu_worker *worker, int32_t barrier, uint32_t epoch)
 {
     struct mok_pass_group *group = worker->group;
@@ -93,8 +119,7 @@ int mok_cpu_wait_barrier(struct mok_cpu_worker *worker, int32_t barrier, uint32_
     }
     struct mok_cpu_waiting waiting = mok_cpu_wait_begin(worker, mok_cpu_barrier_site(barrier), missing, epoch);
     while (missing >= 0) {
-        waiting.index = missing;
-        if (!mok_cpu_wait_again(&waiting, seen)) {
+        if (!mok_cpu_wait_arrival(&waiting, barrier, missing, seen)) {
             return 0;
         }
         missing = mok_cpu_missing_rank(group, barrier, epoch, &seen);

@@ -133,8 +133,7 @@ static int enter(struct mok_cpu_worker *worker, const struct mok_cpu_job *job)
             waiting = mok_cpu_wait_begin(worker, MOK_SITE_ENTRY_BARRIER, missing, epoch);
             continue;
         }
-        waiting.index = missing;
-        if (!mok_cpu_wait_again(&waiting, seen)) {
+        if (!mok_cpu_wait_arrival(&waiting, MOK_CPU_ENTRY, missing, seen)) {
             return 0;
         }
     }

@@ -73,6 +73,15 @@ void mok_cpu_record(struct mok_pass_group *group, const mok_fault *fault, int is
     pthread_mutex_unlock(&group->fault_lock);
 }
 
+int mok_cpu_hear_abort(struct mok_pass_group *group, int32_t rank)
+{
+    uint32_t none = 0, word = atomic_load(abort_word(group, rank));
+    if (word != 0) {
+        atomic_compare_exchange_strong(abort_word(group, group->setup.dims.rank), &none, word);
+    }
+    return word != 0;
+}
+
 static void expire(const struct mok_cpu_waiting *wait, int64_t seen)
 {
     struct mok_pass_group *group = wait->worker->group;
@@ -85,9 +94,8 @@ mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out)
     pthread_mutex_lock(&group->fault_lock);
     mok_fault fault = group->fault;
     if (fault.status == MOK_OK && mok_cpu_is_aborted(group)) {
-        uint32_t raiser = atomic_load(abort_word(group, group->setup.dims.rank)) - 1;
         fault.status = MOK_ERR_ABORTED;
-        fault.rank = raiser == (uint32_t)group->setup.dims.rank ? (int32_t)raiser : -1;
+        fault.rank = (int32_t)atomic_load(abort_word(group, group->setup.dims.rank)) - 1; /* the raiser */
     }
     pthread_mutex_unlock(&group->fault_lock);
     if (fault_out != NULL) {
@@ -102,7 +110,7 @@ mok_status mok_cpu_check_alive(struct mok_pass_group *group)
     mok_status status = mok_cpu_status(group, &fault);
     int rank = group->setup.dims.rank;
     if (status == MOK_ERR_ABORTED) {
-        return mok_base_fail(status, "rank %d: the group was aborted by rank %d", rank, (int)atomic_load(abort_word(group, rank)) - 1);
+        return mok_base_fail(status, "rank %d: the group was aborted, or given up, by rank %d", rank, (int)fault.rank);
     }
     if (status == MOK_ERR_DISAGREE) {
         return mok_base_fail(status, "rank %d: rank %lld entered another pass: tag %llx, here %llx", rank, (long long)fault.index,

@@ -31,7 +31,7 @@ static void record_on_host(struct mok_pass_group *group, mok_status status)
     if (mok_cuda_status_now(group) != MOK_OK) {
         return;
     }
-    group->record->rank = status == MOK_ERR_ABORTED ? -1 : group->setup.dims.rank;
+    group->record->rank = group->setup.dims.rank;
     __atomic_compare_exchange_n(&group->record->status, &none, (int32_t)status, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
@@ -45,7 +45,8 @@ mok_status mok_cuda_state(struct mok_pass_group *group, mok_group_state *state_o
     if (status != MOK_OK) {
         state_out->fault.status = status;
         state_out->fault.site = record->site;
-        state_out->fault.rank = record->rank;
+        int is_own = status == MOK_ERR_ABORTED && __atomic_load_n(&group->has_aborted, __ATOMIC_ACQUIRE);
+        state_out->fault.rank = is_own ? group->setup.dims.rank : record->rank;
         state_out->fault.block = record->block;
         state_out->fault.index = record->index;
         state_out->fault.expected = record->expected;
@@ -79,7 +80,14 @@ static void abort_with(struct mok_pass_group *group, mok_status status)
     }
 }
 
-void mok_cuda_abort(struct mok_pass_group *group) { abort_with(group, MOK_ERR_ABORTED); }
+/* A kernel that waits here sees the word and writes a record of its own, which does not know whose abort it was. */
+void mok_cuda_abort(struct mok_pass_group *group)
+{
+    if (mok_cuda_status_now(group) == MOK_OK) {
+        __atomic_store_n(&group->has_aborted, 1, __ATOMIC_RELEASE);
+    }
+    abort_with(group, MOK_ERR_ABORTED);
+}
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------------ */
 

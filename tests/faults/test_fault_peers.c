@@ -222,7 +222,14 @@ static void check_record(const struct script *script, const struct fault_note *n
     assert_int_equal(note->fault.status, note->status);
     if (note->status == MOK_ERR_ABORTED) {
         assert_int_equal(note->fault.site, MOK_SITE_NONE);
-        assert_int_equal(note->fault.rank, -1);
+        assert_in_range(note->fault.rank, 0, problem.num_ranks - 1);
+        assert_int_not_equal(note->fault.rank, rank);
+        if (script->what == GIVE_UP) {
+            assert_int_equal(note->fault.rank, script->bad_rank);
+        }
+        char words[32];
+        snprintf(words, sizeof words, "rank %d gave up first", note->fault.rank);
+        assert_non_null(strstr(note->message, words));
         return;
     }
     assert_int_equal(note->fault.site, script->site);
@@ -260,7 +267,9 @@ static void check_returned(const struct script *script, const struct fault_note 
     assert_int_equal(note->created, MOK_OK);
     assert_int_equal(note->status, MOK_ERR_ABORTED);
     assert_int_equal(note->fault.status, MOK_ERR_ABORTED);
-    assert_int_equal(note->fault.rank, script->what == GIVE_UP ? script->bad_rank : -1);
+    assert_true((note->fault.rank == script->bad_rank) == (script->what == GIVE_UP));
+    assert_in_range(note->fault.rank, 0, problem.num_ranks - 1);
+    assert_non_null(strstr(note->message, script->what == GIVE_UP ? "mok_group_abort was called on this rank" : "gave up first"));
     assert_int_equal(note->num_later_wrong, 0);
     assert_int_equal(note->destroyed, MOK_OK);
 }

@@ -270,15 +270,46 @@ static void test_dead_group_names_local_limit(void **state)
 {
     struct family *f = *state;
     mok_group_config config; /* the limit is the default, which the environment may have set */
-    char expected[96];
+    char expected[160];
     assert_int_equal(mok_group_config_init(&config), MOK_OK);
-    snprintf(expected, sizeof expected, "longer than its limit, local_timeout_ms = %lld;", (long long)config.local_timeout_ms);
+    snprintf(expected, sizeof expected, "longer than its limit, local_timeout_ms = %lld (and peer_timeout_ms = %lld more before all ranks have entered a pass);",
+             (long long)config.local_timeout_ms, (long long)config.peer_timeout_ms);
     fake_wish.group_status = MOK_ERR_TIMEOUT;
     fake_wish.fault = (mok_fault){MOK_ERR_TIMEOUT, MOK_SITE_COUNTER, 0, 3, 7, 12, 11};
     assert_int_equal(mok_group_status(f->group, NULL), MOK_ERR_TIMEOUT);
     assert_non_null(strstr(mok_last_error(), expected));
     fake_wish.group_status = MOK_OK;
     memset(&fake_wish.fault, 0, sizeof fake_wish.fault);
+}
+
+/* Whoever ended the group is named, as far as the record knows: fault, what the sentence says. */
+static void test_dead_group_names_who_aborted(void **state)
+{
+    (void)state;
+    static const struct {
+        mok_fault fault;
+        const char *words;
+    } cases[] = {
+        {{MOK_ERR_ABORTED, MOK_SITE_NONE, 0, 0, 0, 0, 0}, "destroy it: mok_group_abort was called on this rank"},
+        {{MOK_ERR_ABORTED, MOK_SITE_NONE, 2, 0, 0, 0, 0}, "destroy it: rank 2 gave up first, or aborted the group: its message says why"},
+        {{MOK_ERR_ABORTED, MOK_SITE_SCHED_BARRIER, 2, 1, 2, 4, 3},
+         "destroy it: rank 2 has left the group; worker 1 waited for SCHED barrier of source rank 2, expected 4, saw 3"},
+        {{MOK_ERR_ABORTED, MOK_SITE_ENTRY_BARRIER, -1, 1, 2, 4, 3},
+         "destroy it: a peer gave up, or the group was aborted; worker 1 waited for ENTRY barrier of source rank 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct family family;
+        make_family(&family);
+        fake_wish.group_status = MOK_ERR_ABORTED;
+        fake_wish.fault = cases[i].fault;
+        assert_int_equal(mok_group_status(family.group, NULL), MOK_ERR_ABORTED);
+        if (strstr(mok_last_error(), cases[i].words) == NULL) {
+            fail_msg("'%s' does not say '%s'", mok_last_error(), cases[i].words);
+        }
+        fake_wish.group_status = MOK_OK;
+        memset(&fake_wish.fault, 0, sizeof fake_wish.fault);
+        clear_family(&family);
+    }
 }
 
 /* Layers and schedules go before their group; a group that is refused to go is still there. */
@@ -385,7 +416,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FAMILY(test_saved_life), IN_FAMILY(test_release),        IN_FAMILY(test_wrong_partner), IN_FAMILY(test_two_in_flight),
         IN_FAMILY(test_two_groups), IN_FAMILY(test_address_again),  IN_FAMILY(test_dead_group),    IN_FAMILY(test_destroy_order),
-        IN_FAMILY(test_dead_group_names_local_limit),
+        IN_FAMILY(test_dead_group_names_local_limit), cmocka_unit_test(test_dead_group_names_who_aborted),
         cmocka_unit_test(test_no_saved), cmocka_unit_test(test_nothing), cmocka_unit_test(test_names), cmocka_unit_test(test_build),
         cmocka_unit_test(test_local_experts),
     };

@@ -1,146 +1,8 @@
 /*
- * Waits of the CPU backend that end: a rank that does not come, stands still, aborts, or never leaves; and queues that run far ahead.
+ * Waits of the CPU backend that end: a rank that does not come, stands still, or aborts; and queues that run far ahead.
  * Deadlines here are short; each check allows for a slow machine by asking for the right record, not for the right moment.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <time.h>
-
-#include <cmocka.h>
-
-#include "base/status.h"
-#include "test_cpu_run.h"
-
-enum { RANKS = 3 };
-
-static const struct mok_ref_case small_case = {
-    .name = "faults",
-    .num_ranks = RANKS,
-    .num_experts = 5,
-    .top_k = 2,
-    .hidden = 64,
-    .inter = 40,
-    .shared_inter = 24,
-    .tokens = {130, 70, 33},
-    .ids = MOK_IDS_DISTINCT,
-    .values = MOK_VALUES_NORMAL,
-    .router = MOK_ROUTER_NORMALIZED,
-    .grad_dtype = MOK_DTYPE_FP32,
-};
-
-/* A rank and what it does; all ranks of a world run the same script with their own rank. */
-struct world {
-    struct mok_ref_problem problem;
-    struct mok_ref_outputs outputs;
-    struct cpu_run run;
-    int64_t local_timeout_ms;
-    struct cpu_rank ranks[RANKS];
-    mok_status called[RANKS]; /* status of the last call of the script */
-    mok_status destroyed[RANKS];
-    mok_group_state states[RANKS];
-    char why[RANKS][256]; /* sentence of a destroy that failed */
-    int64_t script_ms[RANKS], destroy_ms[RANKS];
-    void *kept[RANKS]; /* region that a rank left behind because a peer might still touch it */
-    pthread_barrier_t opened;
-};
-
-typedef void script(struct world *world, struct cpu_rank *rank);
-
-struct actor {
-    struct world *world;
-    struct cpu_rank *rank;
-    script *act;
-};
-
-static int64_t now_ms(void) { return mok_trace_now_ns() / 1000000; }
-
-static void *be_actor(void *argument)
-{
-    struct actor *actor = argument;
-    struct world *world = actor->world;
-    struct cpu_rank *rank = actor->rank;
-    rank->status = open_rank(rank);
-    /* The test's own waits are for its threads: no rank begins before all are open. */
-    pthread_barrier_wait(&world->opened);
-    if (rank->status != MOK_OK) {
-        return NULL;
-    }
-    int64_t begin = now_ms();
-    make_grads(rank);
-    actor->act(world, rank);
-    world->script_ms[rank->rank] = now_ms() - begin;
-    world->states[rank->rank].struct_size = sizeof world->states[0];
-    mok_status state = mok_pass_cpu.state(rank->group, &world->states[rank->rank]);
-    (void)state;
-    take_grads(rank);
-    begin = now_ms();
-    mok_pass_cpu.schedule_destroy(rank->schedule);
-    world->destroyed[rank->rank] = mok_pass_cpu.destroy(rank->group);
-    world->destroy_ms[rank->rank] = now_ms() - begin;
-    if (world->destroyed[rank->rank] != MOK_OK) {
-        mok_base_error_copy(world->why[rank->rank], sizeof world->why[0]);
-    }
-    world->kept[rank->rank] = world->destroyed[rank->rank] != MOK_OK ? rank->peer->base[rank->rank] : NULL;
-    rank->peer->ops->unmap(rank->peer, world->destroyed[rank->rank] != MOK_OK);
-    rank->peer->ops->leave(rank->peer);
-    return NULL;
-}
-
-static struct world *run_world(const struct cpu_run *run, int64_t peer_timeout_ms, int64_t local_timeout_ms, script *act)
-{
-    struct world *world = calloc(1, sizeof *world);
-    struct actor actors[RANKS];
-    pthread_t threads[RANKS];
-    mok_hub *hub;
-    char peer_text[32], local_text[32];
-    world->run = *run;
-    world->local_timeout_ms = local_timeout_ms;
-    snprintf(peer_text, sizeof peer_text, "%lld", (long long)peer_timeout_ms);
-    snprintf(local_text, sizeof local_text, "%lld", (long long)local_timeout_ms);
-    setenv("MOK_PEER_TIMEOUT", peer_text, 1);
-    setenv("MOK_LOCAL_TIMEOUT", local_text, 1);
-    assert_int_equal(mok_ref_generate(&small_case, 0, &world->problem), MOK_OK);
-    assert_int_equal(mok_ref_outputs_alloc(&world->problem, &world->outputs), MOK_OK);
-    assert_int_equal(mok_hub_create(RANKS, &hub), MOK_OK);
-    pthread_barrier_init(&world->opened, NULL, RANKS);
-    for (int32_t r = 0; r < RANKS; r++) {
-        struct cpu_rank *rank = &world->ranks[r];
-        rank->run = &world->run;
-        rank->problem = &world->problem;
-        rank->outputs = &world->outputs;
-        rank->hub = hub;
-        rank->rank = r;
-        actors[r] = (struct actor){world, rank, act};
-        assert_int_equal(pthread_create(&threads[r], NULL, be_actor, &actors[r]), 0);
-    }
-    for (int32_t r = 0; r < RANKS; r++) {
-        pthread_join(threads[r], NULL);
-        assert_int_equal(world->ranks[r].status, MOK_OK);
-    }
-    for (int32_t r = 0; r < RANKS; r++) {
-        free(world->kept[r]); /* now all are gone */
-    }
-    pthread_barrier_destroy(&world->opened);
-    mok_hub_destroy(hub);
-    return world;
-}
-
-static void free_world(struct world *world)
-{
-    mok_ref_outputs_free(&world->problem, &world->outputs);
-    mok_ref_problem_free(&world->problem);
-    free(world);
-}
-
-static const struct cpu_run quick_run = {.keep_rows = MOK_KEEP_ALL, .minibatch_rows = 128, .ring_minibatches = 2, .poison = 0xff};
-
-static mok_status build(struct cpu_rank *rank)
-{
-    const struct mok_ref_problem *problem = rank->problem;
-    return mok_pass_cpu.schedule_build(rank->schedule, problem->ids + mok_ref_first_token(problem, rank->rank) * problem->top_k,
-                                       problem->tokens[rank->rank], NULL);
-}
+#include "test_cpu_world.h"
 
 /* ---- a rank that does not come ---------------------------------------------------------------------------------------------- */
 
@@ -156,6 +18,16 @@ static void rank_1_makes_no_pass(struct world *world, struct cpu_rank *rank)
         }
         world->called[rank->rank] = run_forward(rank); /* too late */
     }
+}
+
+/* A rank that was told knows by whom: one whose own wait expired. */
+static void expect_told_by_one_that_expired(const struct world *world, int32_t rank)
+{
+    int32_t raiser = world->states[rank].fault.rank;
+    assert_in_range(raiser, 0, RANKS - 1);
+    assert_int_not_equal(raiser, rank);
+    assert_int_equal(world->states[raiser].fault.status, MOK_ERR_TIMEOUT);
+    assert_int_equal(world->states[rank].fault.site, MOK_SITE_NONE);
 }
 
 /* All ranks know; those that expired name the barrier and the rank that was missing. */
@@ -175,7 +47,7 @@ static void expect_missing(const struct world *world, int32_t site, int32_t miss
             assert_int_equal(fault->rank, r);
             assert_int_equal(fault->expected, fault->seen + 1);
         } else {
-            assert_int_equal(fault->rank, -1);
+            expect_told_by_one_that_expired(world, r);
         }
     }
     assert_true(num_expired > 0);
@@ -331,83 +203,9 @@ static void abort_reaches_every_rank(void **state)
     for (int32_t r = 0; r < RANKS; r++) {
         assert_int_equal(world->called[r], MOK_ERR_ABORTED);
         assert_int_equal(world->states[r].fault.status, MOK_ERR_ABORTED);
-        assert_int_equal(world->states[r].fault.rank, r == 0 ? 0 : -1);
+        assert_int_equal(world->states[r].fault.rank, 0);
         assert_int_equal(world->destroyed[r], MOK_OK);
         assert_true(world->script_ms[r] < 30000);
-    }
-    free_world(world);
-}
-
-/* ---- leaving ----------------------------------------------------------------------------------------------------------------- */
-
-static void sleep_ms(int64_t ms)
-{
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&pause, NULL);
-}
-
-static void rank_0_stays_long(struct world *world, struct cpu_rank *rank)
-{
-    (void)world;
-    if (rank->rank == 0) {
-        sleep_ms(2000);
-    }
-}
-
-static void destroy_does_not_wait_for_ever(void **state)
-{
-    (void)state;
-    struct world *world = run_world(&quick_run, 300, 60000, rank_0_stays_long);
-    assert_int_equal(world->destroyed[0], MOK_OK); /* the others had left */
-    for (int32_t r = 1; r < RANKS; r++) {
-        assert_int_equal(world->destroyed[r], MOK_ERR_TIMEOUT);
-        assert_non_null(strstr(world->why[r], "rank 0 did not leave the group within peer_timeout_ms = 300;"));
-        assert_in_range(world->destroy_ms[r], 300, 1900);
-    }
-    free_world(world);
-}
-
-static void rank_0_aborts_and_stays_long(struct world *world, struct cpu_rank *rank)
-{
-    if (rank->rank == 0) {
-        mok_pass_cpu.abort(rank->group);
-    }
-    while (mok_pass_cpu.state(rank->group, NULL) == MOK_OK) {
-        mok_cpu_relax(1000);
-    }
-    rank_0_stays_long(world, rank);
-}
-
-/* A group that is dead when a rank begins to leave: the shorter limit, and by its name. */
-static void destroy_of_a_dead_group_has_the_short_limit(void **state)
-{
-    (void)state;
-    struct world *world = run_world(&quick_run, 60000, 300, rank_0_aborts_and_stays_long);
-    for (int32_t r = 1; r < RANKS; r++) {
-        assert_int_equal(world->destroyed[r], MOK_ERR_TIMEOUT);
-        assert_non_null(strstr(world->why[r], "rank 0 did not leave the group within local_timeout_ms = 300;"));
-        assert_in_range(world->destroy_ms[r], 300, 1900);
-    }
-    free_world(world);
-}
-
-static void rank_0_aborts_late(struct world *world, struct cpu_rank *rank)
-{
-    (void)world;
-    if (rank->rank == 0) {
-        sleep_ms(500);
-        mok_pass_cpu.abort(rank->group);
-        sleep_ms(300); /* who has waited for longer than the short limit still waits for this */
-    }
-}
-
-/* A group that dies while ranks wait in destroy, later than the short limit: they wait on for the rank that is about to leave. */
-static void destroy_outlasts_a_late_abort(void **state)
-{
-    (void)state;
-    struct world *world = run_world(&quick_run, 60000, 100, rank_0_aborts_late);
-    for (int32_t r = 0; r < RANKS; r++) {
-        assert_int_equal(world->destroyed[r], MOK_OK);
     }
     free_world(world);
 }
@@ -559,12 +357,15 @@ static void trace_has_every_kind_of_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_rank_is_named_at_entry),     cmocka_unit_test(missing_rank_is_named_at_sched),
-        cmocka_unit_test(standstill_ends_at_the_local_limit), cmocka_unit_test(progress_starts_the_clock_again),
-        cmocka_unit_test(abort_reaches_every_rank),           cmocka_unit_test(destroy_does_not_wait_for_ever),
-        cmocka_unit_test(passes_may_be_queued_far_ahead),     cmocka_unit_test(wait_can_be_repeated),
-        cmocka_unit_test(trace_has_every_kind_of_work),       cmocka_unit_test(build_that_meets_a_pass_is_a_time_out),
-        cmocka_unit_test(destroy_outlasts_a_late_abort),      cmocka_unit_test(destroy_of_a_dead_group_has_the_short_limit),
+        cmocka_unit_test(missing_rank_is_named_at_entry),
+        cmocka_unit_test(missing_rank_is_named_at_sched),
+        cmocka_unit_test(standstill_ends_at_the_local_limit),
+        cmocka_unit_test(progress_starts_the_clock_again),
+        cmocka_unit_test(abort_reaches_every_rank),
+        cmocka_unit_test(passes_may_be_queued_far_ahead),
+        cmocka_unit_test(wait_can_be_repeated),
+        cmocka_unit_test(trace_has_every_kind_of_work),
+        cmocka_unit_test(build_that_meets_a_pass_is_a_time_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,11 @@
 
 #include <mok/mok.h>
 
+#include "api/object.h"
+#include "cuda/control.h"
 #include "cuda/kernel.h"
+#include "cuda/rank_memory.h"
+#include "pass/site.h"
 
 enum { TOKENS = 16, EXPERTS = 4, TOP_K = 2, HIDDEN = 64, INTER = 72, SHARED = 40, ROUNDS = 3 };
 
@@ -339,9 +343,38 @@ static void a_call_that_waits_is_seen(void **state)
     close_bed(&bed);
 }
 
+/* Who aborted is known to the host where it did so itself; a kernel that saw the word and records its wait does not know. */
+static void own_abort_is_told_as_such(void **state)
+{
+    struct bed bed;
+    mok_group_state group_state = {.struct_size = sizeof group_state};
+    (void)state;
+    for (int is_recorded = 0; is_recorded < 2; is_recorded++) {
+        open_bed(&bed, MOK_PATH_AUTO, 0, MOK_DTYPE_FP32);
+        assert_int_equal(mok_group_abort(bed.group), MOK_OK);
+        if (is_recorded) {
+            bed.group->inner->record->rank = -1;
+            bed.group->inner->record->site = MOK_SITE_ENTRY_BARRIER;
+        }
+        assert_int_equal(mok_group_status(bed.group, &group_state), MOK_ERR_ABORTED);
+        assert_int_equal(group_state.fault.rank, 0);
+        assert_non_null(strstr(mok_last_error(), "mok_group_abort was called on this rank"));
+        close_bed(&bed);
+    }
+    open_bed(&bed, MOK_PATH_AUTO, 0, MOK_DTYPE_FP32);
+    bed.group->inner->record->rank = -1; /* a peer's abort, as a kernel records it; the own one comes too late */
+    bed.group->inner->record->status = MOK_ERR_ABORTED;
+    assert_int_equal(mok_group_abort(bed.group), MOK_OK);
+    assert_int_equal(mok_group_status(bed.group, &group_state), MOK_ERR_ABORTED);
+    assert_int_equal(group_state.fault.rank, -1);
+    assert_non_null(strstr(mok_last_error(), "a peer gave up, or the group was aborted"));
+    close_bed(&bed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_abort_is_told_as_such),
         cmocka_unit_test(calls_only_enqueue),
         cmocka_unit_test(a_call_that_waits_is_seen),
     };
