@@ -27,8 +27,12 @@ enum { START_SECONDS = 20, END_SECONDS = 1, ABORT_SECONDS = 5 };
 /* Of messages. Between two processes those of one tag stay in order. */
 enum { TAG_RESULTS, TAG_ALL, TAG_SHARE };
 
+/* A rank that leaves a pass late, at its own limit, is still waited for. */
+enum { PATIENCE_MS = 8000 };
+
 /* One world per process. */
 static int64_t wait_limit_ms;
+static char own_failure[1200]; /* of this process, which the others have not heard yet; "" = none */
 static int own_rank;
 static int num_processes;
 
@@ -114,14 +118,25 @@ static void name_missing(char *text, size_t size)
     }
 }
 
+/* The cause, while there is time: whoever gives up first ends all processes. */
+static void tell_own_failure(void)
+{
+    if (own_failure[0] != '\0') {
+        mok_cli_progress_end();
+        fprintf(stderr, "mok: %s\n", own_failure);
+        own_failure[0] = '\0';
+    }
+}
+
 /* Until all messages have come or gone. */
 static void finish(const char *what)
 {
-    enum { SHORTEST_US = 20, LONGEST_US = 1000 };
+    enum { SHORTEST_US = 20, LONGEST_US = 1000, TELL_MS = 1000 };
     double begin = mok_stage_now_ms();
     for (long pause = SHORTEST_US;; pause = pause < LONGEST_US ? 2 * pause : LONGEST_US) {
         int is_done = 1;
-        int is_late = mok_stage_now_ms() - begin > (double)wait_limit_ms; /* before the tests, so that a late test still counts */
+        double waited_ms = mok_stage_now_ms() - begin;
+        int is_late = waited_ms > (double)wait_limit_ms; /* before the tests, so that a late test still counts */
         for (int idx = 0; idx < num_messages; idx++) {
             int is_here = 0;
             MPI_Test(&messages[idx].request, &is_here, MPI_STATUS_IGNORE); /* an error ends the job: MPI_ERRORS_ARE_FATAL */
@@ -135,23 +150,27 @@ static void finish(const char *what)
             char who[512];
             name_missing(who, sizeof who);
             mok_cli_progress_end();
-            fprintf(stderr, "mok: rank %d waited %lld ms for %s to %s\n", own_rank, (long long)wait_limit_ms, who, what);
+            fprintf(stderr, "mok: rank %d waited %lld ms (peer-timeout, %lld, and %d more) for %s to %s\n", own_rank, (long long)wait_limit_ms,
+                    (long long)wait_limit_ms - PATIENCE_MS, PATIENCE_MS, who, what);
             set_alarm(ABORT_SECONDS, "MPI_Abort");
             MPI_Abort(MPI_COMM_WORLD, MOK_CLI_EXIT_ERROR);
             _exit(MOK_CLI_EXIT_ERROR);
+        }
+        if (waited_ms > TELL_MS) {
+            tell_own_failure();
         }
         pause_for(pause);
     }
 }
 
-mok_status mok_processes_start(int64_t limit_ms, int32_t *rank_out, int32_t *num_out)
+mok_status mok_processes_start(int64_t peer_timeout_ms, int32_t *rank_out, int32_t *num_out)
 {
     int is_started;
     int level;
-    wait_limit_ms = limit_ms;
+    wait_limit_ms = peer_timeout_ms + PATIENCE_MS;
     MPI_Initialized(&is_started);
     if (!is_started) {
-        set_alarm(limit_ms / 1000 + START_SECONDS, "MPI_Init_thread");
+        set_alarm(wait_limit_ms / 1000 + START_SECONDS, "MPI_Init_thread");
         int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
         clear_alarm();
         if (error != MPI_SUCCESS) {
@@ -229,7 +248,16 @@ mok_status mok_processes_agree(mok_status status, const char *what)
     char sentence[1024];
     /* A rank that was aborted knows only that: any other failure is the cause. */
     int mine = status == MOK_ERR_ABORTED ? 1 : status == MOK_OK ? 0 : (int)status + 1;
+    if (mine > 1) {
+        const char *words = mok_cli_sentence();
+        char who[32] = "";
+        if (strncmp(words, "rank ", 5) != 0) {
+            snprintf(who, sizeof who, "rank %d: ", own_rank);
+        }
+        snprintf(own_failure, sizeof own_failure, "%s%s (%s)", who, words, mok_status_name(status));
+    }
     mok_processes_gather(&mine, sizeof mine, all, what);
+    own_failure[0] = '\0';
     for (int rank = 1; rank < num_processes; rank++) {
         worst = all[rank] > all[worst] ? rank : worst;
     }
@@ -315,9 +343,9 @@ mok_status mok_processes_lead(mok_status (*work)(void *context), void *context)
 
 #include <string.h>
 
-mok_status mok_processes_start(int64_t limit_ms, int32_t *rank_out, int32_t *num_out)
+mok_status mok_processes_start(int64_t peer_timeout_ms, int32_t *rank_out, int32_t *num_out)
 {
-    (void)limit_ms, (void)rank_out, (void)num_out;
+    (void)peer_timeout_ms, (void)rank_out, (void)num_out;
     return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no MPI, which the mpi and nccl peers need");
 }
 

@@ -13,12 +13,14 @@
 
 #include "message.h"
 
-/* limit_ms: longest wait for another process from now on. Errors: UNSUPPORTED, NOT_BUILT. */
-mok_status mok_processes_start(int64_t limit_ms, int32_t *rank_out, int32_t *num_out);
+/* Longest wait for another process from now on: peer_timeout_ms and 8 seconds, for a rank that leaves a pass at its own limit. Errors:
+ * UNSUPPORTED, NOT_BUILT. */
+mok_status mok_processes_start(int64_t peer_timeout_ms, int32_t *rank_out, int32_t *num_out);
 /* Harmless when MPI was not started. */
 void mok_processes_end(void);
 
-/* `what` completes "rank 0 waited 1000 ms for rank 2 to ...": who has not come is named. */
+/* `what` completes "rank 0 waited 9000 ms (..) for rank 2 to ...", or for ranks 2, 5: who has not come is named. What this process itself has
+ * failed with, and cannot tell them yet, it says after a second. */
 void mok_processes_meet(const char *what);
 /* data [bytes] of rank `from` to all. */
 void mok_processes_share(int32_t from, void *data, size_t bytes, const char *what);

@@ -51,7 +51,7 @@ mok_status mok_roll_call(const mok_group_config *config, mok_status status, int3
     mine.peer = config->peer;
     mine.status = (int32_t)status;
     snprintf(mine.sentence, sizeof mine.sentence, "%s", status == MOK_OK ? "" : mok_cli_sentence());
-    mok_processes_gather(&mine, sizeof mine, all, "tell what they were started with");
+    mok_processes_gather(&mine, sizeof mine, all, "tell the command line");
     /* Failures first: what a process lacks also explains why its settings are others. */
     for (int32_t rank = 0; rank < num_ranks; rank++) {
         if (all[rank].status != MOK_OK) {

@@ -46,11 +46,9 @@ static mok_status check_start(const mok_group_config *config, int64_t num_ranks,
 
 static mok_status open_processes(struct mok_team *team, int64_t num_ranks)
 {
-    /* A rank that leaves a pass late, at its own limit, is still waited for. */
-    enum { PATIENCE_MS = 8000 };
     int32_t size = 0;
     /* first_rank also when the rest fails: rank 0 says why */
-    MOK_TRY(mok_processes_start(team->config.peer_timeout_ms + PATIENCE_MS, &team->first_rank, &size));
+    MOK_TRY(mok_processes_start(team->config.peer_timeout_ms, &team->first_rank, &size));
     if (size > MOK_TEAM_MAX_RANKS) { /* seen by all alike: no roll call needed */
         return mok_cli_fail(MOK_ERR_ARGUMENT, "mpirun has started %" PRId32 " processes: must be at most %d", size, MOK_TEAM_MAX_RANKS);
     }
@@ -217,5 +215,5 @@ mok_status mok_team_run(struct mok_team *team, mok_team_work work, void *context
     }
     mok_hub_destroy(hub);
     free(runners);
-    return mok_team_agree(team, status, "end their passes");
+    return mok_team_agree(team, status, "end the passes");
 }

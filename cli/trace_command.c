@@ -170,7 +170,7 @@ static mok_status run_job(const struct trace_settings *settings, struct mok_team
     job->is_svg = has_ending(settings->out, ".svg");
     MOK_TRY(mok_team_agree(team, mok_team_prints(team) ? mok_output_check(settings->out) : MOK_OK, "look at the output's place"));
     mok_status status = mok_shape_problem(&settings->shape, team->num_ranks, "mok trace", &job->problem);
-    MOK_TRY(mok_team_agree(team, status, "make their data"));
+    MOK_TRY(mok_team_agree(team, status, "make the data"));
     mok_seat_configure(&job->problem, &team->config);
     if (mok_team_prints(team)) {
         mok_seat_warn_workers(&team->config, team->num_ranks);

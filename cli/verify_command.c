@@ -322,7 +322,7 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     }
     config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
     mok_status status = mok_team_open(config, config->peer == MOK_PEER_MPI && !settings->is_list ? settings->num_ranks : 0, &team); /* threads: as each case needs */
-    status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find their backend");
+    status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find the backend");
     if (status == MOK_OK) {
         status = mok_team_agree(&team, mok_team_prints(&team) ? mok_output_check(settings->json) : MOK_OK, "look at the output's place");
     }

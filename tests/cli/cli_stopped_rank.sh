@@ -25,7 +25,7 @@ rank_of() {
     tr '\0' '\n' < "/proc/$1/environ" | sed -n 's/^\(OMPI_COMM_WORLD\|PMI\)_RANK=//p' | head -n 1
 }
 
-# stop PATTERN: stops one rank as soon as PATTERN stands among what it has mapped or opened.
+# stop MPIEXEC...: stops one rank as soon as $pattern stands among what it has mapped or opened.
 stop() {
     timeout 60 "$@" "$mok" run --weights "$data/layer.safetensors" --input "$data/io.safetensors" --backend cpu --peer mpi \
         --peer-timeout 1500 --local-timeout 1500 > "$work/out" 2> "$work/err" &
@@ -53,11 +53,17 @@ stop() {
         cat "$work/err"
         failed=1
     fi
+    # The limit that ends the job is told with the setting that it comes from.
+    grep -q -e "^mok.* waited 9500 ms (peer-timeout, 1500, and 8000 more) for rank $rank to " "$work/err" ||
+        { echo "the limit of the wait is not explained:"; cat "$work/err"; failed=1; }
     kill -KILL "$stopped" 2> "$work/ignored" || true
     stopped=
 }
 pattern=layer.safetensors
 stop "$@"
+# Here it is the library that waits first, and for less: its own sentence is the cause, and comes first.
 pattern=/dev/shm/mok-
 stop "$@"
+grep -e '^mok: .*\(MOK_ERR_TIMEOUT\|waited 9500 ms\)' "$work/err" | head -n 1 | grep -q -e "rank $rank\b.*(MOK_ERR_TIMEOUT)\$" ||
+    { echo "the library's own time-out is not told first:"; cat "$work/err"; failed=1; }
 exit $failed
