@@ -17,7 +17,16 @@ set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 include(GNUInstallDirs)
-set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR}) # the installed tool finds the library beside it, wherever the tree stands
+# The installed tool finds the library beside it, wherever the tree stands. From a library folder with a full path (Nix, Guix) no way leads to
+# the prefix: the tool names that folder, and mok.pc, like CMake's own package, the configured prefix.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(CMAKE_INSTALL_RPATH ${CMAKE_INSTALL_LIBDIR})
+  install(CODE "if(NOT CMAKE_INSTALL_PREFIX STREQUAL \"${CMAKE_INSTALL_PREFIX}\")
+  message(FATAL_ERROR \"CMAKE_INSTALL_LIBDIR is a full path, so the prefix must be the configured one: ${CMAKE_INSTALL_PREFIX}\")
+endif()")
+else()
+  set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+endif()
 
 add_library(mok_headers INTERFACE)
 target_include_directories(mok_headers INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
