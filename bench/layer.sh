@@ -2,7 +2,7 @@
 # The layer on this machine's GPUs: `mok bench` on a list of shapes and skews, then the PyTorch + NCCL baseline on the same; the tables last.
 #   layer.sh [SHAPES]     names joined by commas; default: every shape of docs/performance.md that this machine has memory for
 # Environment
-#   MOK=FILE              a mok that is built already; else it is built in BUILD (default /tmp/b) with cmake, ninja, gcc and nvcc
+#   MOK=FILE              a mok that is built already; else it is built in BUILD (default /tmp/mok-gpu-build, as in scale.sh) with cmake, ninja, gcc and nvcc
 #   MOK_CJSON_ROOT=DIR    where include/cjson/cJSON.h and lib/libcjson.so are, when not in the system; CMAKE_PREFIX_PATH is heeded, too
 #   SKEWS="SHAPE:SKEW.."  skewed runs, each followed by its balanced one; default below, or none with SHAPES; SKEWS=" " for none
 #   BENCH_OPTIONS="..."   more options of mok bench; default "--path fused --zero-copy": both paths, forward also with x handed in zero-copy
@@ -14,14 +14,14 @@
 set -u
 export NCCL_NVLS_ENABLE="${NCCL_NVLS_ENABLE:-0}" # no multicast over NVLink, as in peer nccl; all-to-all has no use for it
 cd "$(dirname "$0")/.." || exit 1
+. bench/gpus.sh
+give_help bench/layer.sh "$@"
+find_gpus
 out=${OUT:-bench/results}
-build=${BUILD:-/tmp/b}
+build=${BUILD:-/tmp/mok-gpu-build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$out" "$build"
-visible=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
-gpus=$(echo "$visible" | tr , '\n' | wc -l)
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia //; s/ .*//')
+mkdir -p "$out"
 name=${NAME:-layer_${gpu}x$gpus}
 log=$out/$name.log
 : > "$log"
@@ -86,6 +86,7 @@ else
     skews=${SKEWS:-}
 fi
 if [ -z "${MOK:-}" ]; then
+    mkdir -p "$build"
     try configure 60 cmake -S . -B "$build" -G Ninja -DMOK_TESTS=OFF "-DMOK_CJSON_ROOT=${MOK_CJSON_ROOT:-}" || exit 1
     try build 300 cmake --build "$build" --target mok_tool || exit 1
     MOK=$build/cli/mok

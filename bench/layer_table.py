@@ -23,8 +23,19 @@ PASSES = ("forward", "backward")
 
 
 def read(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path}: cannot be read: {error.strerror if isinstance(error, OSError) else error}")
+
+
+def write(path, text):
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        sys.exit(f"{path}: cannot be written: {error.strerror}")
 
 
 def read_results(paths):
@@ -176,13 +187,15 @@ def make_text(results, torch, about_torch):
 
 def put_into(path, lines, begin=BEGIN, end=END):
     """The lines take the place of what stands between two lines of a page."""
-    with open(path, encoding="utf-8") as file:
-        page = file.read()
+    try:
+        with open(path, encoding="utf-8") as file:
+            page = file.read()
+    except OSError as error:
+        sys.exit(f"{path}: cannot be read: {error.strerror}")
     if page.count(begin) != 1 or page.count(end) != 1:
         sys.exit(f"{path}: must have the lines '{begin}' and '{end}', once each")
     before, rest = page.split(begin)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+    write(path, before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
 def main():
@@ -198,8 +211,7 @@ def main():
     about_torch = read(args.torch) if args.torch and os.path.exists(args.torch) else None
     torch = {result["shape"]["name"]: result for result in about_torch["results"]} if about_torch else {}
     if args.merge:
-        with open(args.merge, "w", encoding="utf-8") as file:
-            file.write("[\n" + ",\n".join(json.dumps(shorten(result)) for result in results) + "\n]\n")
+        write(args.merge, "[\n" + ",\n".join(json.dumps(shorten(result)) for result in results) + "\n]\n")
     lines = make_text(results, torch, about_torch)
     if args.docs:
         put_into(args.docs, lines)

@@ -1,6 +1,9 @@
 #!/bin/sh
 # Builds the ladder: build.sh OUTPUT [extra nvcc flags, e.g. -DMOK_GEMM_CLUSTER=1]. Run from the root of the repository.
 set -e
+. bench/gpus.sh
+give_help bench/ladder/build.sh "$@"
+[ $# -gt 0 ] || refuse "the program to build must be named: build.sh OUTPUT [FLAG...]"
 output=$1
 shift
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)

@@ -1,10 +1,14 @@
 #!/bin/bash
-# Builds the ladder in its variants, checks each, times each, prints a short table last. Run from the root of the repository on a machine
-# with a Hopper GPU.
+# Builds the ladder in its variants, checks each, times each, prints a short table last. On a machine with a Hopper
+# GPU.
 #   ladder.sh [SHAPES]      SHAPES: names joined by commas, default all
 #   VARIANTS="name:flags;name:flags"     nvcc flags of each variant; default: the production constants
 #   ROW_GROUPS="16 8"                        row groups (order of tiles) to time
 # JSON lines and logs go to $OUT, or to bench/results.
+cd "$(dirname "$0")/../.." || exit 1
+. bench/gpus.sh
+give_help bench/ladder/ladder.sh "$@"
+find_gpus
 out=${OUT:-bench/results}
 mkdir -p "$out"
 shapes=${1:-all}

@@ -9,6 +9,9 @@
 # The files go to $OUT, or to bench/results.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
+. bench/gpus.sh
+give_help bench/move/move.sh "$@"
+[ -n "${BUILD_ONLY:-}" ] || find_gpus
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
@@ -19,8 +22,6 @@ fi
 [ -n "${BUILD_ONLY:-}" ] && exit 0
 out=${OUT:-bench/results}
 mkdir -p "$out"
-gpus=$(echo "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}" | tr , '\n' | wc -l)
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia //; s/ .*//')
 name=${NAME:-move_${gpu}x$gpus}
 export COMMIT="${COMMIT:-$(git describe --always --dirty --abbrev=40 --exclude='*' 2> /dev/null)}"
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,power.draw,temperature.gpu --format=csv,noheader | tee "$out/$name.txt"

@@ -20,17 +20,17 @@
 # Files go to $OUT, or to bench/results. Each step says what it took. What is done stays when a later step fails or is cut off.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-out=$(mkdir -p "${OUT:-bench/results}" && cd "${OUT:-bench/results}" && pwd) || exit 1
-build=${BUILD:-/tmp/mok-gpu-build}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-IFS=, read -r -a devices <<< "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}"
+. bench/gpus.sh
+give_help bench/scale/scale.sh "$@"
+for step in "$@"; do
+    case $step in
+    tests | layer | sweep | move | tables) ;;
+    *) refuse "step '$step': must be tests, layer, sweep, move or tables" ;;
+    esac
+done
+find_gpus
+IFS=, read -r -a devices <<< "$visible"
 num_gpus=${#devices[@]}
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia //; s/ .*//')
-commit=${COMMIT:-$(git describe --always --dirty --abbrev=40 --exclude='*' 2> /dev/null)}
-begin=$SECONDS
-failed=0
-
 counts=()
 for count in ${COUNTS:-8 4 2 1}; do
     if [ "$count" -le "$num_gpus" ]; then
@@ -39,7 +39,15 @@ for count in ${COUNTS:-8 4 2 1}; do
         echo "left out: $count GPUs, the machine has $num_gpus"
     fi
 done
-largest=${counts[0]:?no count of GPUs that this machine has}
+[ ${#counts[@]} -gt 0 ] || refuse "COUNTS is '${COUNTS:-}': the machine has $num_gpus GPUs"
+largest=${counts[0]}
+out=$(mkdir -p "${OUT:-bench/results}" && cd "${OUT:-bench/results}" && pwd) || exit 1
+build=${BUILD:-/tmp/mok-gpu-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+commit=${COMMIT:-$(git describe --always --dirty --abbrev=40 --exclude='*' 2> /dev/null)}
+begin=$SECONDS
+failed=0
 
 # FIRST COUNT: so many of the GPUs, as CUDA_VISIBLE_DEVICES.
 some_gpus() {
@@ -183,10 +191,6 @@ for step in "${@:-tests layer sweep move}"; do
         sweep) need_mok && timed "sweep, forward" sweep_of forward && timed "sweep, backward" sweep_of backward ;;
         move) timed "move on $largest GPUs" move_rows ;;
         tables) ;;
-        *)
-            echo "step '$one': must be tests, layer, sweep, move or tables"
-            exit 2
-            ;;
         esac
     done
 done

@@ -17,7 +17,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sweep"))
-from layer_table import PASSES, put_into, read_results, shorten, skew_of, span, table
+from layer_table import PASSES, put_into, read_results, shorten, skew_of, span, table, write
 from sweep_plot import read_sweeps, table_lines, without_places
 
 MARKS = ("<!-- scale tables: written by bench/scale/scale_table.py -->", "<!-- scale tables: end -->")
@@ -55,8 +55,7 @@ def add_results(tokens, layer, path):
     added = [dict(result, tokens_asked=tokens) for result in read_results([layer])]
     titles = {result["title"] for result in added}
     kept = [result for result in results if result["tokens_asked"] != tokens or result["title"] not in titles]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("[\n" + ",\n".join(json.dumps(shorten_runs(result)) for result in kept + added) + "\n]\n")
+    write(path, "[\n" + ",\n".join(json.dumps(shorten_runs(result)) for result in kept + added) + "\n]\n")
 
 
 # ---- tables ------------------------------------------------------------------------------------------------------------------

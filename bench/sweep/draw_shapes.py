@@ -49,6 +49,9 @@ def draw(draws):
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
+    for name, text in zip(("SEED", "COUNT"), sys.argv[1:]):
+        if not text.isdecimal():
+            sys.exit(f"draw_shapes.py: {name} is '{text}': must be a whole number")
     draws = Draws(int(sys.argv[1]))
     for _ in range(int(sys.argv[2]) if len(sys.argv) == 3 else 3):
         print(":".join(str(part) for part in draw(draws)))

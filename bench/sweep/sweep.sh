@@ -18,6 +18,10 @@
 #   sweep_plot.py --docs docs/performance.md --out docs/sweeps_PASS.svg bench/results/NAME.json
 set -u
 cd "$(dirname "$0")/../.." || exit 1
+. bench/gpus.sh
+give_help bench/sweep/sweep.sh "$@"
+find_gpus
+[ -x "${MOK:-}" ] || refuse "MOK is '${MOK:-}': must name a mok that is built already"
 out=${OUT:-bench/results}
 pass=${PASS:-forward}
 seed=${SEED-3}
@@ -27,8 +31,6 @@ failed=0
 mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-gpus=$(echo "${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}" | tr , '\n' | wc -l)
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia //; s/ .*//')
 name=${NAME:-sweep_${pass}_${gpu}x$gpus}
 
 # Points NAME=VALUE of the fused path; what stands in front is the automatic choice of everything.
@@ -58,7 +60,7 @@ for shape in ${shapes//,/ }; do
     file=$work/${shape//:/-}.json
     since=$SECONDS
     echo "== $shape, $pass"
-    timeout -k 5 90 "${MOK:?a built mok}" bench --backend cuda "${given[@]}" --pass "$pass" --repeat "${REPEAT:-5}" --warm-up "${WARM_UP:-2}" \
+    timeout -k 5 90 "$MOK" bench --backend cuda "${given[@]}" --pass "$pass" --repeat "${REPEAT:-5}" --warm-up "${WARM_UP:-2}" \
         --confirm "${CONFIRM:-25}" ${COMMIT:+--commit "$COMMIT"} --json "$file" --sweep "${POINTS:-$points}" || { failed=$((failed + 1)); continue; }
     echo "-- $((SECONDS - since)) s"
     files+=("$file")

@@ -18,7 +18,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from layer_table import put_into, shorten
+from layer_table import put_into, read, shorten, write
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 120, 60, 40, 62
 SWEPT = (("minibatch", "rows of a minibatch"), ("comm-workers", "CTAs that move rows"))
@@ -30,8 +30,7 @@ MARKS = ("<!-- sweep table, {}: written by bench/sweep/sweep_plot.py -->", "<!--
 def read_sweeps(paths):
     sweeps = []
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        content = read(path)
         sweeps += content if isinstance(content, list) else [content]
     return sweeps
 
@@ -137,11 +136,9 @@ def main():
     given = parser.parse_args()
     sweeps = read_sweeps(given.sweeps)
     if given.merge:
-        with open(given.merge, "w", encoding="utf-8") as file:
-            file.write("[\n" + ",\n".join(json.dumps(shorten(without_places(sweep))) for sweep in sweeps) + "\n]\n")
+        write(given.merge, "[\n" + ",\n".join(json.dumps(shorten(without_places(sweep))) for sweep in sweeps) + "\n]\n")
     if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:
-            file.write(draw(sweeps))
+        write(given.out, draw(sweeps))
     lines = table_lines(sweeps)
     if given.docs:
         if len({sweep["pass"] for sweep in sweeps}) > 1:
