@@ -61,7 +61,7 @@ struct mok_fused_args {
     CUtensorMap x_kept;   /* [kept rows, H], box 64 x 128 */
     int32_t keeps_shared; /* g and u of the shared expert are stored */
     /* moving rows */
-    char *x_ring, *x_saved, *y_ring; /* [ring rows, H], [kept rows, H], [ring rows, H] bf16; y_ring: dx of a backward pass */
+    char *x_ring, *x_saved, *y_ring; /* [ring rows, H], [kept rows, H], [ring rows, H] bf16; y_ring: backward alone, dx */
     int64_t x_off;                   /* in a source's region: [T, H] bf16, read */
     int64_t slots_off;               /* in a source's region: [T * K, H] bf16, written */
     int32_t row_bytes;

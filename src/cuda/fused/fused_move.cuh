@@ -8,12 +8,13 @@
  *   FREE      takes the share's next item, load -> landed[lane] (bytes of the item)
  *   LOADING   landed -> store, commit -> STORING
  *   STORING   at the next look: wait_group.read (the place is read, not yet written elsewhere) -> FREE
- *   end of a step: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or place_free; behind the last step a
- *             fence at system scope
+ *   end of a share: all stores have landed (wait_group 0) -> fence.proxy.async -> release of pulled or (backward, pushes) place_free
+ * A forward pass has pulls alone, its down tiles push (fused/forward/fused_forward_push.cuh). A backward pass has both, and its mover ends with a
+ * fence at system scope.
  * A step has num_comm shares, and a mover takes the next share that nobody has taken, like a task: those of a step before those of the
  * next. So a mover that does not run, because something else holds its SM, owes nothing to those that do; the lowest share that is not done
  * is always under way, and all it waits for are shares and tasks below it. A share is made of turns of a few rows, in the order of the
- * rows. A turn of a push begins when its row tile's y (backward: dx) is there; until then the lanes go on with what they have.
+ * rows. A turn of a push begins when its row tile's dx is there; until then the lanes go on with what they have.
  *
  * Two homes for the places: a small one beside the operand stages, and those themselves, while nothing is multiplied: in communication
  * CTAs that stand apart, and (args->primes) for shares of the first pull: without a shared expert every product waits until all of them
@@ -105,13 +106,13 @@ MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args
     return copy;
 }
 
-/* Row tiles whose y or dx is known to be there: bit i of mask is tile base + i. */
+/* Row tiles whose dx is known to be there: bit i of mask is tile base + i. */
 struct mok_fused_ready {
     int32_t base;
     uint32_t mask;
 };
 
-/* Push: whether y or dx of row tile `tile` is there. Looks at those behind it at the same time, up to `end`. */
+/* Push: whether dx of row tile `tile` is there. Looks at the tiles that follow at the same time, up to `end`. */
 MOK_DEVICE int mok_fused_has_tile(const struct mok_fused_args *args, const struct mok_walk *walk, int32_t tile, int32_t end,
                                   struct mok_fused_ready *ready)
 {

@@ -219,7 +219,8 @@ MOK_DEVICE void mok_fused_open(const struct mok_fused_args *args, mok_fused_shar
 
 /*
  * Waits inside a CTA or cluster: the other side ends by itself, within the limits of the waits for other CTAs (fused/fused_counter.cuh), and says so. So a
- * standstill of this rank of twice that limit is a bug, and the host sees a device error. What a wait remembers:
+ * standstill of this rank of twice that limit and wait_limit_ns (three times local_timeout, which the host sets both to) is a bug, and the host sees a
+ * device error. What a wait remembers:
  */
 struct mok_fused_standstill {
     uint64_t since;
