@@ -165,14 +165,15 @@ typedef struct mok_shape {
 typedef struct mok_external {
     size_t struct_size;  /* sizeof(mok_external) */
     void *const *bases;  /* [num_ranks] address in *this* process (or on this device) of each rank's region, 256-byte aligned; copied */
-    size_t bytes;        /* size of each region, at least mok_memory.peer_bytes. All zero before the first rank calls mok_group_create.
+    size_t bytes;        /* size of each region, at least mok_memory.peer_bytes. All zero before the first rank calls mok_group_create: with
+                            several ranks their heads, where the ranks meet, are looked at (ARGUMENT); the rest is not, the library zeroes it.
                             The caller owns the regions and may unmap them after mok_group_destroy has returned MOK_OK on every rank. */
 } mok_external;
 
 /* Keeps the worst case, max = (R * T_max * K + min(ceil(E/R), R * T_max * K) * 127) rounded down to 128 rows: every route of every rank comes to
  * one rank, padded. It grows with R. A saved object takes 2H + 4I bytes for each row that it keeps, 4 * Is for each of T_max tokens (where any row is
  * kept), and 2H for each of T_max in peer-visible memory. A smaller keep_rows trades that for recomputing: backward took 36 to 43% longer with no row
- * kept (docs/performance.md). */
+ * kept (docs/performance.md). The ring stays as it is: see ring_minibatches. */
 #define MOK_KEEP_ALL ((int64_t)-1)
 
 /* The CPU backend goes with threads, mpi and external peers, CUDA with threads, nccl and external.
@@ -192,7 +193,8 @@ typedef struct mok_group_config {
     const void *mpi_comm;           /* MOK_PEER_MPI: address of an MPI_Comm of num_ranks processes; NULL = MPI_COMM_WORLD */
     const void *nccl_id;            /* MOK_PEER_NCCL: the 128 bytes of an ncclUniqueId that rank 0 made and handed round */
     const mok_external *external;   /* MOK_PEER_EXTERNAL */
-    int32_t device;                 /* CUDA: device ordinal up to 1023, -1 = the current one (default). The caller's current device stays. */
+    int32_t device;                 /* CUDA: device ordinal up to 1023, -1 = the current one (default). The caller's current device stays. The CPU
+                                       backend looks at its range only */
 
     int32_t num_saved;    /* how many mok_saved objects the group owns, 0..65536, all together below 2^60 bytes (same); default 1. Peer-visible
                              memory is made collectively, here */
@@ -201,11 +203,14 @@ typedef struct mok_group_config {
 
     int32_t path;             /* mok_path (same); default AUTO */
     int32_t minibatch_rows;   /* rows handed from communication to computation at once, a multiple of 128 below 2^31; 0 = automatic (default) */
-    int32_t ring_minibatches; /* minibatches in the ring, 1..2^20; 0 = automatic (default) */
+    int32_t ring_minibatches; /* minibatches in the ring, 1..2^20; 0 = automatic (default): four, but with CUDA in backward, and in both passes of
+                                 the staged path, room for the worst case of rows (see MOK_KEEP_ALL), which grows with R, up to an eighth of
+                                 the device's memory. A number here bounds ring_bytes by that many minibatches, whatever R is */
     int32_t look_ahead;       /* minibatches of gate+up ahead of down, 1..2^20; 0 = automatic (default); clamped to ring_minibatches - 1 */
     int32_t comm_workers;     /* workers (CPU threads, CTAs) that move rows, 1..4096; 0 = automatic (default) */
     int32_t compute_workers;  /* workers that multiply, 1..4096; 0 = automatic (default) */
-    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels, 0..4096 and fewer than the device has; default 0 */
+    int32_t reserve_sms;      /* CUDA: SMs to leave free for other kernels, 0..4096 and fewer than the device has; default 0. The CPU backend
+                                 looks at its range only */
 
     int64_t peer_timeout_ms;  /* longest wait for a peer to enter or leave a pass or a schedule build, 1..10^10; default 600000 */
     int64_t local_timeout_ms; /* longest standstill inside a pass, 1..10^10; default 10000 */
@@ -341,7 +346,8 @@ typedef struct mok_layer_config {
 MOK_EXPORT void mok_layer_config_init(mok_layer_config *config_out);
 
 /* Local, not collective. The weights stay the caller's, are read by every pass (so they may change between passes), and must live until the
- * last pass is done. Destroying a layer whose passes are still queued is allowed. Errors: ARGUMENT, MEMORY. */
+ * last pass is done. Destroying a layer whose passes are still queued is allowed; the handle is gone then: destroying it again, or a call
+ * with it, is undefined. Errors: ARGUMENT, MEMORY. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_layer_create(mok_group *group, const mok_layer_config *config, mok_layer **layer_out);
 /* NULL is accepted. */
 MOK_EXPORT void mok_layer_destroy(mok_layer *layer);
@@ -353,7 +359,7 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_create(mok_group *group, mok_sch
 /* NULL is accepted. Queued work that uses the schedule may still be there. CPU backend: blocks until that work is done or the group has
  * failed (bounded by the group's deadlines: the work may need peers that have not made their call yet), and holds the group's lock. CUDA:
  * returns at once; the memory goes to the group, which gives it to the next mok_schedule_create, so use that one on the same stream, or
- * after the work. */
+ * after the work. The handle is gone, as with mok_layer_destroy. */
 MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
 
 /* Collective, asynchronous, graph-capture safe.
