@@ -2,7 +2,8 @@
  * The command line. Each command has a table of its own options; behind it come the group options, which are the library's own table
  * (mok_option_get). The tables feed parsing, usage messages and help, so that none of them can name what the others do not know.
  *
- * "--name VALUE" and "--name=VALUE"; a flag has no value; "--" ends the options. Precedence: command line, MOK_* variables, defaults.
+ * "--name VALUE" and "--name=VALUE"; a flag has no value; of an option given twice the last counts; "--" ends the options. Precedence: command
+ * line, MOK_* variables, defaults.
  *
  * What stands on the command line must have an effect, or the command is refused: who gives an option expects something of it. A MOK_* variable
  * may be there for other commands and programs: where an option would be refused, its variable is a warning on stderr (not with MOK_LOG=0).

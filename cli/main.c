@@ -19,8 +19,12 @@ static void print_commands(FILE *out)
     for (int idx = 0; mok_cli_commands[idx] != NULL; idx++) {
         fprintf(out, "  %-8s %s\n", mok_cli_commands[idx]->name, mok_cli_commands[idx]->summary);
     }
-    fputs("\nmok COMMAND --help lists a command's options; mok --version prints the version.\n", out);
+    fputs("\nmok COMMAND --help lists a command's options; of one that is given twice the last counts. mok help prints this list, mok --version\n"
+          "the version.\n",
+          out);
 }
+
+static int is_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0; }
 
 static int run_tool(int argc, char **argv)
 {
@@ -28,11 +32,17 @@ static int run_tool(int argc, char **argv)
         print_commands(stderr);
         return MOK_CLI_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    int is_version = strcmp(argv[1], "--version") == 0;
+    if (argc > 2 && (is_version || is_help(argv[1]))) {
+        fprintf(stderr, "mok %s: argument '%s' is not expected\n", argv[1], argv[2]);
+        print_commands(stderr);
+        return MOK_CLI_EXIT_USAGE;
+    }
+    if (is_help(argv[1])) {
         print_commands(stdout);
         return MOK_CLI_EXIT_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (is_version) {
         printf("mok %d.%d.%d\n", mok_version() / 10000, mok_version() / 100 % 100, mok_version() % 100);
         return MOK_CLI_EXIT_OK;
     }

@@ -33,6 +33,10 @@ good="--weights $golden/qwen3_moe/layer.safetensors --backend cpu"
 
 # Usage: 2.
 expect 2 "mok: 'frobnicate' is no command" frobnicate
+expect 2 "mok --version: argument 'x' is not expected" --version x
+expect 2 "mok --help: argument 'run' is not expected" --help run
+expect 2 "mok help: argument 'run' is not expected" help run
+expect 2 "mok run: option --ranks is '0': must be a whole number from 1 to 64" run --ranks 2 --ranks 0
 expect 2 "mok run: --weights is required" run
 expect 2 "mok run: --input is required" run --weights f
 expect 2 "mok run: option '--frobnicate' is not known" run --frobnicate

@@ -6,6 +6,12 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 "$1" --help > "$work/mok.txt"
 diff "$2/mok.txt" "$work/mok.txt" || failed=1
+"$1" help > "$work/help"
+diff "$2/mok.txt" "$work/help" || failed=1
+# Of an option that is given twice the last counts, as the list says.
+"$1" info --experts 8 --top-k 2 --hidden 64 --intermediate 32 --tokens 100 --saved 3 --saved 1 --backend cpu --json - > "$work/twice"
+"$1" info --experts 8 --top-k 2 --hidden 64 --intermediate 32 --tokens 100 --saved 1 --backend cpu --json - > "$work/once"
+cmp "$work/once" "$work/twice" || { echo "the last of two --saved does not count"; failed=1; }
 for command in run verify info bench trace; do
     "$1" $command --help > "$work/all"
     sed '/^group options (/,$d' "$work/all" > "$work/$command.txt"
