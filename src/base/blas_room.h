@@ -16,7 +16,7 @@
  * all may be refused where they are not. */
 static inline int mok_blas_has_room(int64_t num)
 {
-    void **buffers = calloc((size_t)num + 1, sizeof *buffers);
+    void **buffers = (void **)calloc((size_t)num + 1, sizeof *buffers);
     int64_t got = 0;
     while (buffers != NULL && got < num) {
         void *buffer = mmap(NULL, MOK_BLAS_BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
