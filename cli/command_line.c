@@ -286,7 +286,7 @@ static mok_status set_own(const struct mok_cli_option *option, const char *value
         }
         memcpy(field, &(int){1}, sizeof(int));
     } else if (option->kind == MOK_CLI_TEXT && value[0] == '\0') {
-        return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s is empty: must be a %s", option->name, option->value);
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s is empty: must be %s, see --help", option->name, option->value);
     } else if (option->kind == MOK_CLI_TEXT) {
         memcpy(field, &value, sizeof value);
     } else {
@@ -335,7 +335,10 @@ static mok_status set_group(const struct mok_cli_command *command, const struct 
     if (found->group_idx < MAX_GROUP_OPTIONS) {
         is_given[found->group_idx] = 1;
     }
-    return mok_cli_check(mok_option_set(config, found->group, found->value));
+    if (mok_option_set(config, found->group, found->value) != MOK_OK) { /* "ring is '-1': must be ..." */
+        return mok_cli_fail(MOK_ERR_ARGUMENT, "option --%s", mok_last_error());
+    }
+    return MOK_OK;
 }
 
 /* Positional arguments are moved to the front of argv. */

@@ -89,7 +89,7 @@ static mok_status find_memory(const struct mok_shape_settings *shape, mok_group_
     config->shape = mok_shape_of(shape);
     for (config->rank = 0; config->rank < config->num_ranks; config->rank++) {
         mok_memory memory = {.struct_size = sizeof memory};
-        MOK_TRY(mok_cli_check(mok_group_memory(config, &memory)));
+        MOK_TRY(mok_shape_name_options(mok_group_memory(config, &memory)));
         if (config->rank == 0 || memory.total_bytes > largest->total_bytes) {
             *largest = memory;
         }
@@ -113,7 +113,7 @@ static int info_command(void *given, mok_group_config *config, int num_names, ch
     if (has_shape && num_given < 5) {
         return mok_cli_usage(&mok_command_info, "a shape needs --experts, --top-k, --hidden, --intermediate and --tokens");
     }
-    if (!has_shape && mok_cli_refuse_group(NULL, "needs a shape: it is about the memory of one") != MOK_OK) {
+    if (!has_shape && mok_cli_refuse_group(NULL, "has no effect without a shape: it is about the memory of one") != MOK_OK) {
         return mok_cli_usage(&mok_command_info, "%s", mok_cli_sentence());
     }
     if (has_shape && find_memory(shape, config, &memory) != MOK_OK) {

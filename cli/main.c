@@ -1,6 +1,7 @@
 /*
  * mok: the command-line tool. Finds the command; everything else is the command's own.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ static int run_tool(int argc, char **argv)
 /* What was said must have arrived: a full disk shows itself only here. */
 int main(int argc, char **argv)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit of file size (ulimit -f) is an error of the write, which has a sentence */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* ranks may share a GPU; the first CUDA call reads it */
     int code = run_tool(argc, argv);
     int is_whole = fflush(stdout) == 0 && !ferror(stdout);

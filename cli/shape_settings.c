@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "ref/cases.h"
 
@@ -19,6 +21,31 @@ mok_shape mok_shape_of(const struct mok_shape_settings *shape)
                        .max_tokens = shape->tokens};
 }
 
+mok_status mok_shape_name_options(mok_status status)
+{
+    static const char *const names[][2] = {
+        {"config.shape.num_experts", "--experts"}, {"config.shape.top_k", "--top-k"},
+        {"config.shape.hidden", "--hidden"},       {"config.shape.intermediate", "--intermediate"},
+        {"config.shape.max_tokens", "--tokens"},   {"config.shape.shared_intermediate", "--shared"},
+        {"config.num_ranks", "--ranks"},           {"top_k", "--top-k"},
+    };
+    const char *from = mok_last_error();
+    char text[1024];
+    size_t used = 0;
+    while (status != MOK_OK && *from != '\0' && used + sizeof "--intermediate" < sizeof text) {
+        const char *name = NULL;
+        for (size_t idx = 0; idx < sizeof names / sizeof names[0] && name == NULL; idx++) {
+            size_t length = strlen(names[idx][0]);
+            if (strncmp(from, names[idx][0], length) == 0) {
+                name = names[idx][1];
+                from += length;
+            }
+        }
+        used += (size_t)(name != NULL ? sprintf(text + used, "%s", name) : sprintf(text + used, "%c", *from++));
+    }
+    return status == MOK_OK ? MOK_OK : mok_cli_fail(status, "%.*s", (int)used, text);
+}
+
 mok_status mok_shape_check(const struct mok_shape_settings *shape, const mok_group_config *config)
 {
     mok_group_config own = *config;
@@ -30,7 +57,7 @@ mok_status mok_shape_check(const struct mok_shape_settings *shape, const mok_gro
     own.rank = 0;
     own.num_ranks = shape->num_ranks == 0 ? 1 : (int32_t)shape->num_ranks;
     own.shape = mok_shape_of(shape);
-    return mok_cli_check(mok_group_memory(&own, &memory));
+    return mok_shape_name_options(mok_group_memory(&own, &memory));
 }
 
 mok_status mok_shape_problem(const struct mok_shape_settings *shape, int32_t num_ranks, const char *name,

@@ -37,6 +37,9 @@ struct mok_shape_settings {
 /* The sizes as the library takes them. */
 mok_shape mok_shape_of(const struct mok_shape_settings *shape);
 
+/* status, with the library's sentence of it in the words of the command line: --hidden where that says config.shape.hidden. */
+mok_status mok_shape_name_options(mok_status status);
+
 /* Whether the library takes these sizes, before any data is made. Errors: ARGUMENT, and what else mok_group_memory finds. */
 mok_status mok_shape_check(const struct mok_shape_settings *shape, const mok_group_config *config);
 

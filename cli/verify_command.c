@@ -273,7 +273,7 @@ static struct mok_case_where find_where(const mok_group_config *config)
 }
 
 /* Options that others leave without an effect. */
-static mok_status check_options(const struct verify_settings *settings, int num_names)
+static mok_status check_options(const struct verify_settings *settings, const mok_group_config *config, int num_names)
 {
     if (settings->is_list && settings->json != NULL) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--json does not go with --list");
@@ -281,7 +281,14 @@ static mok_status check_options(const struct verify_settings *settings, int num_
     if (num_names > 0 && (settings->is_quick || settings->num_ranks != 0)) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--%s does not go with names of cases", settings->is_quick ? "quick" : "ranks");
     }
-    return settings->is_list ? mok_cli_refuse_group("peer-timeout local-timeout", "does not go with --list") : MOK_OK;
+    if (settings->is_list) {
+        return mok_cli_refuse_group("peer-timeout local-timeout", "does not go with --list");
+    }
+    if (!mok_cli_is_given("peer-timeout") && config->peer_timeout_ms > MOST_PEER_MS) { /* by a variable, or as it was */
+        return mok_cli_refuse_group("peer-timeout", "has no effect on mok verify above " TEXT_OF(MOST_PEER_MS)
+                                                    ": --peer-timeout gives a peer more");
+    }
+    return MOK_OK;
 }
 
 /* Names must be those of cases, and of cases that this backend can be asked for. */
@@ -311,7 +318,7 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     const struct verify_settings *settings = given;
     struct mok_team team;
     struct mok_case_where where = find_where(config);
-    int code = check_options(settings, num_names) != MOK_OK ? mok_cli_usage(&mok_command_verify, "%s", mok_cli_sentence())
+    int code = check_options(settings, config, num_names) != MOK_OK ? mok_cli_usage(&mok_command_verify, "%s", mok_cli_sentence())
                                                             : check_request(config, &where, num_names, names);
     if (code != MOK_CLI_EXIT_OK) {
         return code;

@@ -110,8 +110,10 @@ static mok_status expect_word(const struct reader *reader, const char *key, cons
 {
     const cJSON *item = find(reader, key);
     if (item != NULL && (!cJSON_IsString(item) || strcmp(item->valuestring, word) != 0)) {
-        return mok_cli_fail(MOK_ERR_IO, "%s: key \"%s\" is \"%s\": only \"%s\" is supported", reader->label, key,
-                            cJSON_IsString(item) ? mok_cli_quote(item->valuestring) : "no string", word);
+        return cJSON_IsString(item)
+                   ? mok_cli_fail(MOK_ERR_IO, "%s: key \"%s\" is \"%s\": only \"%s\" is supported", reader->label, key,
+                                  mok_cli_quote(item->valuestring), word)
+                   : mok_cli_fail(MOK_ERR_IO, "%s: key \"%s\" is no string: only \"%s\" is supported", reader->label, key, word);
     }
     return MOK_OK;
 }
@@ -130,8 +132,11 @@ static mok_status find_family(const struct reader *reader, enum mok_hf_family *f
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", family == 0 ? "" : ", ", families[family].model_type);
     }
-    return mok_cli_fail(MOK_ERR_IO, "%s: model_type is \"%s\": must be one of %s", reader->label,
-                        cJSON_IsString(item) ? mok_cli_quote(item->valuestring) : "missing", known);
+    if (!cJSON_IsString(item)) {
+        return mok_cli_fail(MOK_ERR_IO, "%s: key \"model_type\" is %s: must be one of %s", reader->label, item == NULL ? "missing" : "no string",
+                            known);
+    }
+    return mok_cli_fail(MOK_ERR_IO, "%s: model_type is \"%s\": must be one of %s", reader->label, mok_cli_quote(item->valuestring), known);
 }
 
 /* The number of experts has three names, by family and by version of the package; two that differ are refused. */

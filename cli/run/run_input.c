@@ -230,26 +230,63 @@ static mok_status make_problem(const struct mok_hf_layer *layer, const struct mo
 
 /* ---- files -------------------------------------------------------------------------------------------------------------- */
 
-/* The prefix of the only tensor "<prefix>.gate.weight" or "<prefix>.router.weight". */
-static mok_status find_layer(const struct mok_safetensors *file, char *layer, size_t size)
+/* The idx-th prefix P of a tensor "P.gate.weight" or "P.router.weight"; 0 past the last one. */
+static int layer_at(const struct mok_safetensors *file, int idx, char *layer, size_t size)
 {
     static const char *const leaves[] = {".gate.weight", ".router.weight"};
-    int num_found = 0;
-    for (int64_t idx = 0; idx < mok_safetensors_count(file); idx++) {
-        const char *name = mok_safetensors_at(file, idx)->name;
+    for (int64_t at = 0; at < mok_safetensors_count(file); at++) {
+        const char *name = mok_safetensors_at(file, at)->name;
         for (int leaf = 0; leaf < 2; leaf++) {
             size_t length = strlen(name);
             size_t tail = strlen(leaves[leaf]);
-            if (length > tail && strcmp(name + length - tail, leaves[leaf]) == 0) {
+            if (length > tail && strcmp(name + length - tail, leaves[leaf]) == 0 && idx-- == 0) {
                 snprintf(layer, size, "%.*s", (int)(length - tail), name);
-                num_found++;
+                return 1;
             }
         }
     }
-    if (num_found != 1) {
-        return mok_cli_fail(MOK_ERR_IO, "%s: holds %d MoE layers: name one with --layer PREFIX", mok_safetensors_label(file), num_found);
+    return 0;
+}
+
+/* The layers that there are, the first few by name. */
+static void name_layers(const struct mok_safetensors *file, int num, char *text, size_t size)
+{
+    enum { MOST_NAMES = 4 };
+    size_t used = 0;
+    text[0] = '\0';
+    for (int idx = 0; idx < num && idx < MOST_NAMES && used < size; idx++) {
+        char layer[MOK_RUN_LAYER_ROOM];
+        (void)layer_at(file, idx, layer, sizeof layer);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", idx == 0 ? "" : ", ", mok_cli_quote(layer));
     }
-    return MOK_OK;
+    if (num > MOST_NAMES && used < size) {
+        snprintf(text + used, size - used, " and %d more", num - MOST_NAMES);
+    }
+}
+
+/* The layer that was asked for, or the only one. */
+static mok_status find_layer(const struct mok_safetensors *file, const char *asked, char *layer, size_t size)
+{
+    char names[512];
+    int num = 0;
+    while (layer_at(file, num, layer, size)) {
+        if (asked != NULL && strcmp(layer, asked) == 0) {
+            return MOK_OK;
+        }
+        num++;
+    }
+    name_layers(file, num, names, sizeof names);
+    if (num == 0) {
+        return mok_cli_fail(MOK_ERR_IO, "%s: holds no MoE layer: no tensor's name ends in .gate.weight or .router.weight",
+                            mok_safetensors_label(file));
+    }
+    if (asked != NULL) {
+        return mok_cli_fail(MOK_ERR_IO, "%s: holds no layer \"%s\": --layer must be one of %s", mok_safetensors_label(file),
+                            mok_cli_quote(asked), names);
+    }
+    return num == 1 ? MOK_OK
+                    : mok_cli_fail(MOK_ERR_IO, "%s: holds %d MoE layers: --layer must be one of %s", mok_safetensors_label(file), num,
+                                   names);
 }
 
 mok_status mok_run_config_path(const struct mok_run_files *files, char *path, size_t size)
@@ -273,11 +310,7 @@ static mok_status load_from(const struct mok_run_files *files, int32_t num_ranks
 {
     struct mok_hf_layer layer;
     MOK_TRY(read_config(files, &input->config));
-    if (files->layer == NULL) {
-        MOK_TRY(find_layer(weights, input->layer, sizeof input->layer));
-    } else {
-        snprintf(input->layer, sizeof input->layer, "%s", files->layer);
-    }
+    MOK_TRY(find_layer(weights, files->layer, input->layer, sizeof input->layer));
     mok_cli_progress("loading %s", mok_cli_quote(input->layer));
     MOK_TRY(mok_hf_layer_load(weights, input->layer, &input->config, &layer));
     mok_cli_progress("routing");

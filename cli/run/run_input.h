@@ -30,9 +30,11 @@ struct mok_run_stored {
     float *dshared_w;
 };
 
+enum { MOK_RUN_LAYER_ROOM = 512 };
+
 struct mok_run_input {
     struct mok_hf_config config;
-    char layer[512]; /* the prefix */
+    char layer[MOK_RUN_LAYER_ROOM]; /* the prefix */
     struct mok_ref_problem problem;
     struct mok_run_stored stored;
 };

@@ -74,8 +74,11 @@ static void warn_of(name_source *variable_at, const char *name)
     for (int32_t idx = 1; (known = known_name(variable_at, idx)) != NULL; idx++) {
         nearest = distance(name, known) < distance(name, nearest) ? known : nearest;
     }
-    mok_base_log(distance(name, nearest) <= NEAR ? MOK_LOG_WARNINGS : MOK_LOG_FAILURES,
-                 "warning: %s is set in the environment and nobody reads it; the nearest known name is %s", name, nearest);
+    if (distance(name, nearest) <= NEAR) {
+        mok_base_log(MOK_LOG_WARNINGS, "warning: %s is set in the environment and nobody reads it; the nearest known name is %s", name, nearest);
+    } else { /* it may be another program's */
+        mok_base_log(MOK_LOG_FAILURES, "warning: %s is set in the environment and nobody reads it", name);
+    }
 }
 
 static int is_known(name_source *variable_at, const char *name)

@@ -101,8 +101,24 @@ static void make_containers(const char *golden, const char *out)
 
 #define LAYER "model.layers.0.mlp."
 
+/* Six tensors that routers might be: a.gate.weight to f.gate.weight. */
+static void make_many_layers(const char *golden, const char *out)
+{
+    struct copy copy = open_copy(golden, "qwen3_moe/layer.safetensors");
+    char names[6][16];
+    struct mok_file_tensor *gate = find(&copy, LAYER "gate.weight");
+    struct mok_file_tensor tensor = *gate;
+    for (copy.num = 0; copy.num < 6; copy.num++) {
+        snprintf(names[copy.num], sizeof names[copy.num], "%c.gate.weight", (int)('a' + copy.num));
+        copy.tensors[copy.num] = tensor;
+        copy.tensors[copy.num].name = names[copy.num];
+    }
+    write_copy(&copy, out, "layers.safetensors");
+}
+
 static void make_layers(const char *golden, const char *out)
 {
+    make_many_layers(golden, out);
     struct copy copy = open_copy(golden, "qwen3_moe/layer.safetensors");
     *find(&copy, LAYER "experts.7.up_proj.weight") = copy.tensors[copy.num - 1];
     copy.num--;

@@ -47,8 +47,8 @@ expect 2 "mok run: option --ranks is '0': must be a whole number from 1 to 64" r
 expect 2 "mok run: option --ranks is '2x': must be a whole number from 1 to 64" run --ranks=2x
 expect 2 "mok run: option --ranks is ' 2': must be a whole number from 1 to 64" run --ranks ' 2'
 expect 2 "mok run: option --no-oracle takes no value" run --no-oracle=1
-expect 2 "mok run: minibatch is '100': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" run --minibatch 100
-expect 2 "mok run: backend is 'tpu': must be one of auto|cpu|cuda" run --backend tpu
+expect 2 "mok run: option --minibatch is '100': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" run --minibatch 100
+expect 2 "mok run: option --backend is 'tpu': must be one of auto|cpu|cuda" run --backend tpu
 expect 2 "mok bench: --peer must be threads: the dense products need all cores of this process" bench --peer mpi
 expect 2 "mok bench: --top-k is 4: must be at most --experts, 3" bench --experts 3 --backend cpu
 expect 2 "mok bench: --skew is 'even': must be one of balanced|zipf|hot|real" bench --skew even --backend cpu
@@ -65,7 +65,7 @@ expect 2 "mok bench: --no-stages needs the cuda backend" bench --no-stages --bac
 expect 2 "mok bench: --routes needs --skew real" bench --routes f --backend cpu
 expect 2 "mok bench: --routes needs --skew real" bench --routes f --skew zipf --backend cpu
 if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
-    expect 2 "mok bench: config.shape.hidden is 60: must be a multiple of 8 from 8 to 1048576" bench gemm --hidden 60
+    expect 2 "mok bench: --hidden is 60: must be a multiple of 8 from 8 to 1048576" bench gemm --hidden 60
 fi
 expect 2 "mok bench: --skew does not go with 'gemm'" bench gemm --skew zipf
 expect 2 "mok bench: --sweep does not go with 'gemm'" bench gemm --sweep path=fused
@@ -99,8 +99,8 @@ expect 2 "mok trace: --reserve-sms needs the cuda backend" trace --out f.svg --r
 expect 2 "mok trace: --ctas needs the cuda backend" trace --out f.svg --ctas 1 --backend cpu
 expect 2 "mok trace: --summary needs the cuda backend" trace --out f.svg --summary --backend cpu
 expect 2 "mok trace: --look-ahead does not go with --path staged" trace --out f.svg --look-ahead 1 --path staged --backend cuda
-expect 2 "mok info: --ring needs a shape: it is about the memory of one" info --ring 3
-expect 2 "mok info: --backend needs a shape: it is about the memory of one" info --json - --backend cpu
+expect 2 "mok info: --ring has no effect without a shape: it is about the memory of one" info --ring 3
+expect 2 "mok info: --backend has no effect without a shape: it is about the memory of one" info --json - --backend cpu
 expect 2 "mok info: --device needs the cuda backend" \
     info --experts 4 --top-k 2 --hidden 64 --intermediate 32 --tokens 8 --device 0 --backend cpu
 for option in path=fused saved=2 keep-rows=0 minibatch=128 ring=2 look-ahead=1 comm-workers=1 compute-workers=1 reserve-sms=2; do
@@ -163,8 +163,12 @@ done
 for name in LOOK_AHEAD PEER_TIMEOUT LOCAL_TIMEOUT; do
     warns MOK_$name=1 "mok: warning: MOK_$name $set_in has no effect on mok info: the memory of a rank does not depend on it" info --hidden 64
 done
-warns MOK_RING=2 "mok: warning: MOK_RING $set_in needs a shape: it is about the memory of one" info
+warns MOK_RING=2 "mok: warning: MOK_RING $set_in has no effect without a shape: it is about the memory of one" info
 warns MOK_PEER_TIMEOUT=9000 "mok: warning: MOK_PEER_TIMEOUT $set_in does not go with --list" verify --list
+long="has no effect on mok verify above 60000: --peer-timeout gives a peer more"
+warns MOK_PEER_TIMEOUT=100000 "mok: warning: MOK_PEER_TIMEOUT $set_in $long" verify no-such-case
+warns MOK_PEER_TIMEOUT=60000 "" verify no-such-case
+warns MOK_PEER_TIMEOUT=100000 "" verify no-such-case --peer-timeout 90000
 warns MOK_RESERVE_SMS=1 "mok: warning: MOK_RESERVE_SMS $set_in needs the cuda backend" trace --backend cpu --peer external
 warns MOK_LOOK_AHEAD=1 "mok: warning: MOK_LOOK_AHEAD $set_in does not go with --path staged" run --path staged
 warns MOK_RING=2 "" run
@@ -180,8 +184,8 @@ if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
     unset MOK_CUBLAS
 fi
 
-expect 2 "mok run: option --weights is empty: must be a FILE" run --weights ''
-expect 2 "mok run: option --json is empty: must be a FILE" run --json=
+expect 2 "mok run: option --weights is empty: must be FILE, see --help" run --weights ''
+expect 2 "mok run: option --json is empty: must be FILE, see --help" run --json=
 for command in "run --weights f --input f" "bench --backend cpu" "trace --backend cpu --out f.svg"; do
     # shellcheck disable=SC2086
     expect 2 "mok ${command%% *}: --saved is 0: must be at least 1, for the backward pass of this command" $command --saved 0
@@ -189,8 +193,23 @@ done
 for command in "bench" "trace --out f.svg"; do
     # Far more tokens than there is memory: the sizes are refused before any data is made.
     # shellcheck disable=SC2086
-    expect 2 "mok ${command%% *}: config.shape.shared_intermediate is 3: must be a multiple of 8 from 0 to 1048576" \
+    expect 2 "mok ${command%% *}: --shared is 3: must be a multiple of 8 from 0 to 1048576" \
         $command --backend cpu --shared 3 --tokens 100000000
+done
+# Sizes are named as they are given here.
+size="info --experts 4 --top-k 2 --hidden 64 --intermediate 32 --tokens 8"
+must="must be a multiple of 8 from 8 to 1048576"
+# shellcheck disable=SC2086
+{
+    expect 2 "mok info: --hidden is 7: $must" $size --hidden 7
+    expect 2 "mok info: --intermediate is 33: $must" $size --intermediate 33
+    expect 2 "mok info: --shared is 3: must be a multiple of 8 from 0 to 1048576" $size --shared 3
+}
+for given in "--top-k 9" "--tokens 2147483647" "--tokens 2147483647 --ranks 64 --top-k 64 --experts 64" "--experts 1048576" "--ranks 1024"; do
+    rows=$((rows + 1))
+    # shellcheck disable=SC2086
+    "$mok" $size $given > out 2> err || :
+    ! grep -e 'config\.' -e 'top_k' err || { echo "mok $size $given speaks of a field of the library"; failed=$((failed + 1)); }
 done
 expect 2 "mok run: --peer external is for programs that bring their own memory: must be threads, mpi or nccl here" \
     run --weights f --input f --peer external
@@ -257,8 +276,14 @@ expect 3 "mok bench: $routes: cannot be opened: $why (MOK_ERR_IO)" bench --skew 
     file="mok run: bias.safetensors:"
     expect 3 "$file tensor \"$layer.experts.down_proj_bias\" is not zero at element 5: biases of experts are not supported (MOK_ERR_IO)" \
         run --weights bias.safetensors --config "$golden/gpt_oss/config.json" --input "$golden/gpt_oss/io.safetensors" --backend cpu
-    expect 3 "mok run: GOLDEN/qwen3_moe/layer.safetensors: tensor \"model.layers.9.mlp.gate.weight\" is missing (MOK_ERR_IO)" \
+    expect 3 "mok run: GOLDEN/qwen3_moe/layer.safetensors: holds no layer \"model.layers.9.mlp\": --layer must be one of $layer (MOK_ERR_IO)" \
         run $good --layer model.layers.9.mlp --input "$golden/qwen3_moe/io.safetensors"
+    expect 3 "mok run: GOLDEN/qwen3_moe/io.safetensors: holds no MoE layer: no tensor's name ends in .gate.weight or .router.weight (MOK_ERR_IO)" \
+        run --weights "$golden/qwen3_moe/io.safetensors" --layer nope $qwen
+    expect 3 "mok run: layers.safetensors: holds 6 MoE layers: --layer must be one of a, b, c, d and 2 more (MOK_ERR_IO)" \
+        run --weights layers.safetensors $qwen
+    expect 3 "mok run: layers.safetensors: holds no layer \"g\": --layer must be one of a, b, c, d and 2 more (MOK_ERR_IO)" \
+        run --weights layers.safetensors --layer g $qwen
     expect 3 "mok run: config.json: cannot be opened: No such file or directory (MOK_ERR_IO)" \
         run --weights missing.safetensors --input "$golden/qwen3_moe/io.safetensors"
 
@@ -278,6 +303,18 @@ expect 3 "mok bench: $routes: cannot be opened: $why (MOK_ERR_IO)" bench --skew 
     expect 3 'mok run: /no/such/folder/y.safetensors: cannot be written: No such file or directory (MOK_ERR_IO)' \
         run $good --input "$golden/qwen3_moe/io.safetensors" --output /no/such/folder/y.safetensors
 }
+
+# A limit of file size is an error like a full disk: no signal, and nothing stays behind.
+rows=$((rows + 1))
+got=0
+# shellcheck disable=SC2086
+(ulimit -f 10; exec "$mok" run $good --input "$golden/qwen3_moe/io.safetensors" --no-oracle --output big > out 2> err) || got=$?
+if [ "$got" -ne 3 ] || ! grep -q -x -e 'mok run: big: cannot be written: File too large (MOK_ERR_IO)' err || [ -e big ] || [ -e big.partial ]; then
+    echo "mok run --output under ulimit -f 10: ended with $got, expected 3 and a sentence:"
+    cat err
+    ls -l big*
+    failed=$((failed + 1))
+fi
 
 # Results that differ: 1, and the place is named.
 differ() {

@@ -35,7 +35,7 @@ while read -r name; do
         "$1" $command --"$name" 'x!' > /dev/null 2> "$work/err" || got=$?
         said=$(head -n 1 "$work/err")
         if grep -q -x -e "$name" "$work/$command.group"; then
-            expected="mok $command: $name is 'x!': must be *"
+            expected="mok $command: option --$name is 'x!': must be *"
         else
             expected="mok $command: option --$name has no effect here: *"
         fi

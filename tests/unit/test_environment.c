@@ -24,6 +24,7 @@ struct scene {
 };
 
 #define WARNING(name, nearest) "mok: warning: " name " is set in the environment and nobody reads it; the nearest known name is " nearest "\n"
+#define FAR_WARNING(name) "mok: warning: " name " is set in the environment and nobody reads it\n"
 #define BAD_LOG(value) "MOK_LOG is '" value "': must be 0 (nothing), 1 (failures) or 2 (choices as well)"
 
 static const struct scene scenes[] = {
@@ -39,7 +40,9 @@ static const struct scene scenes[] = {
     {{"MOK_RINGS=3", "MOK_LOG=0"}, "", MOK_OK, ""},
     /* somebody else's names */
     {{"MOK_COMPUTE_FOLDER=f"}, "", MOK_OK, ""},
-    {{"MOK_COMPUTE_FOLDER=f", "MOK_LOG=1"}, WARNING("MOK_COMPUTE_FOLDER", "MOK_COMPUTE_WORKERS"), MOK_OK, ""},
+    {{"MOK_COMPUTE_FOLDER=f", "MOK_LOG=1"}, FAR_WARNING("MOK_COMPUTE_FOLDER"), MOK_OK, ""},
+    {{"MOK_WHATEVER=3", "MOK_LOG=1"}, FAR_WARNING("MOK_WHATEVER"), MOK_OK, ""},
+    {{"MOK_RIGS=3", "MOK_LOG=1"}, WARNING("MOK_RIGS", "MOK_RING"), MOK_OK, ""},
     {{"MOKA=1", "NOMOK_RING=2"}, "", MOK_OK, ""},
     {{"MOK_LOG=abc"}, "", MOK_ERR_ARGUMENT, BAD_LOG("abc")},
     {{"MOK_LOG=1x"}, "", MOK_ERR_ARGUMENT, BAD_LOG("1x")},

@@ -318,7 +318,10 @@ static void test_refuses_configs(void **state)
     } cases[] = {
         {"", "config.json: is no JSON object"},
         {"[]", "is no JSON object"},
-        {"{}", "model_type is \"missing\": must be one of qwen3_moe, qwen2_moe, mixtral, deepseek_v3, olmoe, glm4_moe, gpt_oss"},
+        {"{}", "key \"model_type\" is missing: must be one of qwen3_moe, qwen2_moe, mixtral, deepseek_v3, olmoe, glm4_moe, gpt_oss"},
+        {"{\"model_type\":null}", "key \"model_type\" is missing: must be one of qwen3_moe"},
+        {"{\"model_type\":7}", "key \"model_type\" is no string: must be one of qwen3_moe"},
+        {"{\"model_type\":\"missing\"}", "model_type is \"missing\": must be one of qwen3_moe"},
         {"{\"model_type\":\"llama\"}", "model_type is \"llama\""},
         {QWEN3_WITH("\"x\":1"), "key \"num_experts\" (or num_local_experts, n_routed_experts) is missing"},
         {QWEN3_WITH("\"num_experts\":8,\"num_local_experts\":9"), "key \"num_local_experts\" is 9, but another name of it says 8"},
