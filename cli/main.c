@@ -68,8 +68,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "mok: standard output cannot be written\n");
         code = MOK_CLI_EXIT_ERROR;
     }
-    /* A thread of OpenBLAS that found no memory when the process began still looks for it, and the end of the process would wait for it. */
-    if (!mok_blas_has_room(1)) {
+    /* Threads of OpenBLAS that found no memory when the process began still look for it, and the end of the process would wait for them. It has
+     * one on each CPU at most. */
+    if (!mok_blas_has_room(sysconf(_SC_NPROCESSORS_ONLN))) {
         _exit(code);
     }
     return code;

@@ -19,6 +19,7 @@
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/blas_room.h"
 #include "base/status.h"
@@ -79,6 +80,18 @@ static int is_probed;
 static struct mok_cpu_call probed; /* height 0 = no call is good, -1 = no memory, -2 = not safe side by side */
 static int64_t num_callers;        /* workers of all groups */
 
+/* OpenBLAS's own threads, which start with the library, take a buffer each and may not have done so yet: what is free now may be theirs. In
+ * doubt they get time; whoever of them found nothing by then would have taken what is still free. */
+static int has_room_beside_own_threads(void)
+{
+    enum { SETTLE_MS = 500 };
+    if (mok_blas_has_room(openblas_get_num_threads())) {
+        return 1;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = SETTLE_MS * 1000000L}, NULL);
+    return mok_blas_has_room(1);
+}
+
 static void probe(void)
 {
     /* An OpenBLAS without threads hands out its work buffers without a lock: calls side by side then share one, and products are wrong. */
@@ -87,7 +100,7 @@ static void probe(void)
         return;
     }
     struct probe_memory *memory = mok_cpu_alloc(sizeof *memory);
-    if (memory == NULL || !mok_blas_has_room(1)) {
+    if (memory == NULL || !has_room_beside_own_threads()) {
         free(memory);
         probed.height = -1;
         return;
