@@ -31,6 +31,10 @@
  * safe, but the *order* of the collective calls must still be the same on all ranks: that order is the caller's to keep.
  * mok_group_status, mok_group_wait and mok_group_abort take no lock: any thread may call them while another is inside a call.
  *
+ * Fork. A group and all that is made from it belong to the process that created the group. In a child of fork every call with one of them
+ * is refused (ARGUMENT), mok_layer_destroy and mok_schedule_destroy do nothing, and the memory goes with the child; with the CPU backend
+ * the child may make groups of its own.
+ *
  * Refusals. Arguments are checked before anything happens: a refused call has written and enqueued nothing, the group stays usable, and
  * mok_last_error names argument, value and rule. A group that has failed (mok_group_status is not MOK_OK) says so in every later call.
  * Structs that begin with struct_size are filled by their _init function; another size than that of this header is refused.

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/agree.h"
 #include "api/check.h"
@@ -72,6 +73,7 @@ static mok_status make_group(const struct mok_pass_ops *ops, int32_t num_saved, 
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->fault_lock, NULL);
     group->ops = ops;
+    group->process = getpid();
     group->saved = saved;
     for (int32_t idx = 0; idx < num_saved; idx++) {
         saved[idx].group = group;
@@ -209,6 +211,7 @@ mok_status mok_group_destroy(mok_group *group)
     if (group == NULL) {
         return MOK_OK;
     }
+    MOK_TRY(mok_api_check_process(group));
     pthread_mutex_lock(&group->lock);
     int64_t num_layers = group->num_layers, num_schedules = group->num_schedules;
     pthread_mutex_unlock(&group->lock);

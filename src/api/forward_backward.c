@@ -165,6 +165,7 @@ mok_status mok_forward(mok_layer *layer, mok_schedule *schedule, const mok_forwa
     MOK_TRY(mok_api_check_given("schedule", schedule));
     MOK_TRY(mok_api_check_struct("args", args, sizeof *args));
     MOK_TRY(check_family(layer, schedule, args->saved));
+    MOK_TRY(mok_api_check_process(layer->group));
     pthread_mutex_lock(&layer->group->lock);
     mok_status status = forward_locked(layer, schedule, args, stream);
     pthread_mutex_unlock(&layer->group->lock);
@@ -274,6 +275,7 @@ mok_status mok_backward(mok_layer *layer, mok_schedule *schedule, const mok_back
     MOK_TRY(mok_api_check_struct("args", args, sizeof *args));
     MOK_TRY(mok_api_check_given("args.saved", args->saved));
     MOK_TRY(check_family(layer, schedule, args->saved));
+    MOK_TRY(mok_api_check_process(layer->group));
     pthread_mutex_lock(&layer->group->lock);
     mok_status status = backward_locked(layer, schedule, args, stream);
     pthread_mutex_unlock(&layer->group->lock);

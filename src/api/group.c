@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/check.h"
 #include "api/names.h"
@@ -96,10 +97,21 @@ static void describe_fault(const mok_group *group, mok_status status, const mok_
     }
 }
 
+mok_status mok_api_check_process(const mok_group *group)
+{
+    pid_t here = getpid();
+    if (here != group->process) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "group belongs to process %ld, this is process %ld: must be a group that this process made, a child "
+                             "of fork has no part in its parent's", (long)group->process, (long)here);
+    }
+    return MOK_OK;
+}
+
 mok_status mok_api_group_alive(mok_group *group, mok_group_state *state_out)
 {
     memset(state_out, 0, sizeof *state_out);
     state_out->struct_size = sizeof *state_out;
+    MOK_TRY(mok_api_check_process(group));
     mok_status status = group->ops->state(group->inner, state_out);
     if (status == MOK_OK) {
         return MOK_OK;
@@ -136,6 +148,7 @@ mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_m
     if (timeout_ms < -1) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "timeout_ms is %" PRId64 ": must be 0 or more, or -1 for no limit of its own", timeout_ms);
     }
+    MOK_TRY(mok_api_check_process(group));
     mok_status waited = group->ops->wait(group->inner, stream, timeout_ms);
     mok_group_state state;
     MOK_TRY(mok_api_group_alive(group, &state));
@@ -145,6 +158,7 @@ mok_status mok_group_wait(mok_group *group, mok_stream stream, int64_t timeout_m
 mok_status mok_group_abort(mok_group *group)
 {
     MOK_TRY(mok_api_check_given("group", group));
+    MOK_TRY(mok_api_check_process(group)); /* the words of peers are shared with the child */
     group->ops->abort(group->inner);
     return MOK_OK;
 }
@@ -153,6 +167,7 @@ mok_status mok_group_saved(mok_group *group, int32_t idx, mok_saved **saved_out)
 {
     MOK_TRY(mok_api_check_given("group", group));
     MOK_TRY(mok_api_check_given("saved_out", saved_out));
+    MOK_TRY(mok_api_check_process(group));
     if (group->setup.num_saved == 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "idx is %" PRId32 ": the group has no saved objects, it was created with num_saved = 0", idx);
     }
@@ -168,6 +183,7 @@ mok_status mok_saved_input(mok_saved *saved, void **x_out)
 {
     MOK_TRY(mok_api_check_given("saved", saved));
     MOK_TRY(mok_api_check_given("x_out", x_out));
+    MOK_TRY(mok_api_check_process(saved->group));
     *x_out = saved->group->ops->saved_input(saved->inner);
     return MOK_OK;
 }
@@ -175,6 +191,7 @@ mok_status mok_saved_input(mok_saved *saved, void **x_out)
 mok_status mok_saved_release(mok_saved *saved)
 {
     MOK_TRY(mok_api_check_given("saved", saved));
+    MOK_TRY(mok_api_check_process(saved->group));
     pthread_mutex_lock(&saved->group->lock);
     saved->is_waiting = 0;
     pthread_mutex_unlock(&saved->group->lock);
@@ -202,6 +219,7 @@ mok_status mok_group_trace_take(mok_group *group, mok_event *events_out, int64_t
     if (capacity < 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "capacity is %" PRId64 ": must be 0 or more", capacity);
     }
+    MOK_TRY(mok_api_check_process(group));
     if (events_out == NULL && capacity > 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "events_out is NULL: may be NULL only when capacity is 0, and it is %" PRId64, capacity);
     }

@@ -67,7 +67,7 @@ mok_status mok_layer_create(mok_group *group, const mok_layer_config *config, mo
 
 void mok_layer_destroy(mok_layer *layer)
 {
-    if (layer != NULL) {
+    if (layer != NULL && mok_api_check_process(layer->group) == MOK_OK) {
         pthread_mutex_lock(&layer->group->lock);
         layer->group->num_layers--;
         pthread_mutex_unlock(&layer->group->lock);

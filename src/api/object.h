@@ -11,6 +11,7 @@
 #define MOK_API_OBJECT_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "pass/pass.h"
 
@@ -41,6 +42,7 @@ struct mok_group {
     struct mok_peer *peer;
     struct mok_pass_group *inner;
     struct mok_pass_setup setup;
+    pid_t process; /* that made it: workers, locks and device are not a forked child's */
 
     pthread_mutex_t lock;
     struct mok_saved *saved; /* [num_saved] */
@@ -52,6 +54,10 @@ struct mok_group {
     mok_status fault_status;    /* MOK_OK until the first call that saw the group dead */
     char fault_text[512];       /* its sentence */
 };
+
+/* MOK_OK in the process that made the group. In a forked child MOK_ERR_ARGUMENT: to be asked before a lock is taken, which somebody may have
+ * held when the process forked. */
+mok_status mok_api_check_process(const mok_group *group);
 
 /* MOK_OK, or the group's fault with its sentence. Never blocks. state_out is filled in every case. */
 mok_status mok_api_group_alive(mok_group *group, mok_group_state *state_out);

@@ -33,7 +33,7 @@ mok_status mok_schedule_create(mok_group *group, mok_schedule **schedule_out)
 
 void mok_schedule_destroy(mok_schedule *schedule)
 {
-    if (schedule != NULL) {
+    if (schedule != NULL && mok_api_check_process(schedule->group) == MOK_OK) {
         mok_group *group = schedule->group;
         pthread_mutex_lock(&group->lock);
         group->ops->schedule_destroy(schedule->inner);
@@ -71,6 +71,7 @@ mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_
     MOK_TRY(mok_api_check_given("padded_out", padded_out));
     mok_group *group = schedule->group;
     MOK_TRY(mok_api_check_stream(group->ops, stream));
+    MOK_TRY(mok_api_check_process(group));
     pthread_mutex_lock(&group->lock);
     mok_group_state state;
     mok_status status = mok_api_group_alive(group, &state);
