@@ -24,10 +24,10 @@ static mok_status check_bases(const mok_external *external, int32_t num_ranks)
 {
     for (int32_t r = 0; r < num_ranks; r++) {
         if (external->bases[r] == NULL) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is NULL", r);
+            return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%d] is NULL: must be given", r);
         }
         if ((uintptr_t)external->bases[r] % REGION_ALIGN != 0) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases[%d] is %p, must be a multiple of %d", r, external->bases[r],
+            return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%d] is %p: must be a multiple of %d", r, external->bases[r],
                                  REGION_ALIGN);
         }
         for (int32_t s = 0; s < r; s++) {
@@ -35,7 +35,7 @@ static mok_status check_bases(const mok_external *external, int32_t num_ranks)
             uintptr_t high = (uintptr_t)external->bases[r];
             if ((low > high ? low - high : high - low) < external->bytes) {
                 return mok_base_fail(MOK_ERR_ARGUMENT,
-                                     "external.bases[%d] and [%d] are nearer to each other than %zu bytes: their regions overlap", s, r,
+                                     "config.external.bases[%d] and [%d] are nearer to each other than %zu bytes: their regions overlap", s, r,
                                      external->bytes);
             }
         }
@@ -47,17 +47,17 @@ static mok_status check_external(const mok_group_config *config)
 {
     const mok_external *external = config->external;
     if (external == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "external is NULL, but peer is external");
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external is NULL: must be given, config.peer is external");
     }
     if (external->struct_size != sizeof *external) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "external.struct_size is %zu: must be %zu", external->struct_size, sizeof *external);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.struct_size is %zu: must be %zu", external->struct_size, sizeof *external);
     }
     if (external->bases == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "external.bases is NULL");
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases is NULL: must be given");
     }
     size_t needed = (size_t)config->num_ranks * MOK_BOARD_BYTES;
     if (external->bytes < needed) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "external.bytes is %zu, must be at least %zu to meet %d ranks", external->bytes, needed,
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be at least %zu to meet %d ranks", external->bytes, needed,
                              config->num_ranks);
     }
     return check_bases(external, config->num_ranks);

@@ -26,7 +26,7 @@ mok_status mok_peer_find(int32_t kind, const struct mok_peer_ops **ops_out)
         return mok_base_fail(MOK_ERR_NOT_BUILT, "peer is nccl, but this library was built without CUDA and NCCL");
 #endif
     }
-    return mok_base_fail(MOK_ERR_ARGUMENT, "peer is %d, must be a mok_peer_kind (0..3)", kind);
+    return mok_base_fail(MOK_ERR_ARGUMENT, "peer is %d: must be a mok_peer_kind (0..3)", kind);
 }
 
 mok_status mok_peer_probe(int32_t kind)

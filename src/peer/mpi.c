@@ -155,12 +155,13 @@ static mok_status check_thread(void)
 static mok_status check_comm(const mok_group_config *config, MPI_Comm comm)
 {
     if (comm == MPI_COMM_NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "mpi_comm points to MPI_COMM_NULL");
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.mpi_comm points to MPI_COMM_NULL: must be a communicator");
     }
     int size = 0;
     MPI_Comm_size(comm, &size);
     if (size != config->num_ranks) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, but the communicator has %d processes", config->num_ranks, size);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.num_ranks is %d: must be the number of processes of the communicator, %d",
+                             config->num_ranks, size);
     }
     return MOK_OK;
 }
@@ -168,7 +169,7 @@ static mok_status check_comm(const mok_group_config *config, MPI_Comm comm)
 static mok_status check_rank(const struct mpi_peer *self)
 {
     if (self->report.rank != self->peer.rank) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "rank is %d, but this process is rank %d of the communicator", self->report.rank,
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.rank is %d: must be %d, the rank of this process in the communicator", self->report.rank,
                              self->peer.rank);
     }
     return MOK_OK;
@@ -188,8 +189,9 @@ static mok_status finish(struct mpi_peer *self, int error, MPI_Request *request,
             return MOK_OK;
         }
         if (is_late) {
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d waited %lld ms in %s: not all of %d ranks came", self->peer.rank,
-                                 (long long)self->peer.timeout_ms, what, self->peer.num_ranks);
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d waited for its limit, peer_timeout_ms = %lld, and not all %d ranks came to mok_group_create "
+                                 "(%s, which does not tell who is missing)",
+                                 self->peer.rank, (long long)self->peer.timeout_ms, self->peer.num_ranks, what);
         }
         mok_peer_pause(&turns);
     }

@@ -85,7 +85,7 @@ static mok_status finish(struct nccl_peer *self, ncclResult_t result, const char
         result = result == ncclSuccess ? state : result;
         if (result == ncclInProgress && mok_peer_clock_ns() >= deadline) {
             drop_comm(self);
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: NCCL %s: not all of %d ranks came within %lld ms", self->peer.rank, what,
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: NCCL %s: not all of %d ranks came within peer_timeout_ms = %lld", self->peer.rank, what,
                                  self->peer.num_ranks, (long long)self->peer.timeout_ms);
         }
         mok_peer_pause(&turns);
@@ -109,8 +109,8 @@ static mok_status finish_stream(struct nccl_peer *self, const char *what)
         }
         if (mok_peer_clock_ns() >= deadline) {
             drop_comm(self);
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: %s: not all of %d ranks came within %lld ms", self->peer.rank, what, self->peer.num_ranks,
-                                 (long long)self->peer.timeout_ms);
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: %s: not all of %d ranks came within peer_timeout_ms = %lld", self->peer.rank, what,
+                                 self->peer.num_ranks, (long long)self->peer.timeout_ms);
         }
         mok_peer_pause(&turns);
     }
@@ -204,7 +204,7 @@ static mok_status nccl_join(const mok_group_config *config, struct mok_peer **pe
 {
     int before = 0;
     if (config->nccl_id == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.nccl_id is NULL, but peer is nccl");
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.nccl_id is NULL: must be given, config.peer is nccl");
     }
     struct nccl_peer *self = calloc(1, sizeof *self);
     if (self == NULL) {

@@ -185,8 +185,8 @@ static mok_status give_up(struct mok_notice *notice, enum round_state seen, cons
     case ROUND_BROKEN:
         return mok_base_fail(notice->failure, "rank %d: %s of %d left during the creation of the group", notice->rank, list, notice->num_ranks);
     case ROUND_WAITS:
-        return mok_base_fail(notice->failure, "rank %d waited %lld ms for %s of %d", notice->rank, (long long)notice->timeout_ms, list,
-                             notice->num_ranks);
+        return mok_base_fail(notice->failure, "rank %d waited %lld ms (peer_timeout_ms) for %s of %d", notice->rank, (long long)notice->timeout_ms,
+                             list, notice->num_ranks);
     default:
         return mok_base_fail(notice->failure, "rank %d came too late: another rank of %d has given up", notice->rank, notice->num_ranks);
     }

@@ -54,10 +54,10 @@ struct threads_peer {
 mok_status mok_hub_create(int32_t num_ranks, mok_hub **hub_out)
 {
     if (hub_out == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "hub_out is NULL");
+        return mok_base_fail(MOK_ERR_ARGUMENT, "hub_out is NULL: must be given");
     }
     if (num_ranks < 1 || num_ranks > MOK_MAX_RANKS) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d, must be 1..%d", num_ranks, MOK_MAX_RANKS);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_ranks is %d: must be from 1 to %d", num_ranks, MOK_MAX_RANKS);
     }
     mok_hub *hub = calloc(1, sizeof *hub);
     pthread_condattr_t monotonic;
@@ -151,8 +151,8 @@ static void wait_for_round(struct threads_peer *self, int64_t round, uint8_t *is
             snprintf(reason, sizeof reason, "%s of %d left during the creation of the group", list, self->hub->num_ranks);
             fail_meeting(self->hub, meeting, MOK_ERR_ABORTED, reason);
         } else if (mok_peer_clock_ns() >= deadline) {
-            snprintf(reason, sizeof reason, "rank %d waited %lld ms for %s of %d", self->peer.rank, (long long)self->peer.timeout_ms, list,
-                     self->hub->num_ranks);
+            snprintf(reason, sizeof reason, "rank %d waited %lld ms (peer_timeout_ms) for %s of %d", self->peer.rank,
+                     (long long)self->peer.timeout_ms, list, self->hub->num_ranks);
             fail_meeting(self->hub, meeting, MOK_ERR_TIMEOUT, reason);
         } else {
             pthread_cond_timedwait(&self->hub->changed, &self->hub->lock, &until);
@@ -284,7 +284,7 @@ static mok_status take_seat(struct threads_peer *self)
 static mok_status find_hub(const mok_group_config *config, mok_hub **hub_out)
 {
     if (config->hub == NULL && config->num_ranks != 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "hub is NULL with num_ranks %d; only one rank can do without", config->num_ranks);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.hub is NULL: must be given where config.num_ranks is not 1, and it is %d", config->num_ranks);
     }
     if (config->hub == NULL) {
         return mok_hub_create(1, hub_out);

@@ -43,10 +43,10 @@ static uint8_t quantize_block(const mok_bf16 *block, mok_scale_rounding rounding
 static mok_status check_shape(int64_t num_rows, int64_t num_cols)
 {
     if (num_rows < 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_rows is %lld, must be at least 0", (long long)num_rows);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_rows is %lld: must be at least 0", (long long)num_rows);
     }
     if (num_cols < 0 || num_cols % BLOCK != 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_cols is %lld, must be a multiple of %d", (long long)num_cols, BLOCK);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_cols is %lld: must be a multiple of %d", (long long)num_cols, BLOCK);
     }
     if (num_cols > 0 && num_rows > INT64_MAX / 4 / num_cols) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "num_rows %lld times num_cols %lld is more than memory can hold", (long long)num_rows,
@@ -58,7 +58,7 @@ static mok_status check_shape(int64_t num_rows, int64_t num_cols)
 static mok_status check_given(const char *name, const void *pointer, int64_t num_values)
 {
     if (pointer == NULL && num_values > 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL with %lld values", name, (long long)num_values);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld values", name, (long long)num_values);
     }
     return MOK_OK;
 }
@@ -72,7 +72,7 @@ mok_status mok_mxfp8_quantize(const void *x, int64_t num_rows, int64_t num_cols,
     MOK_TRY(check_given("e4m3_out", e4m3_out, num_values));
     MOK_TRY(check_given("e8m0_out", e8m0_out, num_values));
     if (rounding != MOK_SCALE_RCEIL && rounding != MOK_SCALE_OCP_FLOOR) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "rounding is %d, must be a mok_scale_rounding (0..1)", (int)rounding);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "rounding is %d: must be a mok_scale_rounding (0..1)", (int)rounding);
     }
     for (int64_t block = 0; block < num_values / BLOCK; block++) { /* rows are whole blocks: one run of blocks */
         e8m0_out[block] = quantize_block((const mok_bf16 *)x + block * BLOCK, rounding, e4m3_out + block * BLOCK);

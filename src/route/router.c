@@ -46,51 +46,52 @@ void mok_router_config_init(mok_router_config *config_out)
 static mok_status check_groups(const mok_router_config *config)
 {
     if (config->num_groups < 1 || config->num_experts % config->num_groups != 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_groups is %d, must be at least 1 and divide num_experts (%d)", config->num_groups,
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.num_groups is %d: must be at least 1 and divide num_experts (%d)", config->num_groups,
                              config->num_experts);
     }
     if (config->keep_groups < 1 || config->keep_groups > config->num_groups) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "keep_groups is %d, must be 1..num_groups (%d)", config->keep_groups, config->num_groups);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.keep_groups is %d: must be from 1 to num_groups (%d)", config->keep_groups, config->num_groups);
     }
     int64_t num_candidates = (int64_t)config->keep_groups * (config->num_experts / config->num_groups);
     if (config->top_k > num_candidates) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "top_k is %d, but %d of %d groups hold only %lld of %d experts", config->top_k,
-                             config->keep_groups, config->num_groups, (long long)num_candidates, config->num_experts);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.top_k is %d: must be at most the %lld experts (of %d) that %d of %d groups hold", config->top_k,
+                             (long long)num_candidates, config->num_experts, config->keep_groups, config->num_groups);
     }
     return MOK_OK;
 }
 
 static mok_status check_flag(const char *name, int32_t flag)
 {
-    return flag == 0 || flag == 1 ? MOK_OK : mok_base_fail(MOK_ERR_ARGUMENT, "%s is %d, must be 0 or 1", name, flag);
+    return flag == 0 || flag == 1 ? MOK_OK : mok_base_fail(MOK_ERR_ARGUMENT, "%s is %d: must be 0 or 1", name, flag);
 }
 
 static mok_status check_config(const mok_router_config *config)
 {
     if (config == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config is NULL");
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config is NULL: must be given");
     }
     if (config->struct_size != sizeof *config) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.struct_size is %zu, must be %zu: fill it with mok_router_config_init",
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.struct_size is %zu: must be %zu, fill it with mok_router_config_init",
                              config->struct_size, sizeof *config);
     }
     if (config->score != MOK_SCORE_SOFTMAX && config->score != MOK_SCORE_SIGMOID) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "score is %d, must be a mok_score (0..1)", config->score);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.score is %d: must be a mok_score (0..1)", config->score);
     }
     if (config->num_experts < 1 || config->num_experts > MOK_MAX_EXPERTS) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_experts is %d, must be 1..%d", config->num_experts, MOK_MAX_EXPERTS);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.num_experts is %d: must be from 1 to %d", config->num_experts, MOK_MAX_EXPERTS);
     }
     if (config->top_k < 1 || config->top_k > MOK_MAX_TOP_K || config->top_k > config->num_experts) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "top_k is %d, must be 1..%d (num_experts is %d; at most %d)", config->top_k,
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.top_k is %d: must be from 1 to %d (num_experts is %d; at most %d)", config->top_k,
                              config->num_experts < MOK_MAX_TOP_K ? config->num_experts : MOK_MAX_TOP_K, config->num_experts, MOK_MAX_TOP_K);
     }
-    MOK_TRY(check_flag("normalize", config->normalize));
-    MOK_TRY(check_flag("softmax_after", config->softmax_after));
+    MOK_TRY(check_flag("config.normalize", config->normalize));
+    MOK_TRY(check_flag("config.softmax_after", config->softmax_after));
     if (config->softmax_after && config->score != MOK_SCORE_SOFTMAX) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "softmax_after is set with score %d: it needs MOK_SCORE_SOFTMAX", config->score);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.softmax_after is 1 with config.score %d: must be 0, but for MOK_SCORE_SOFTMAX (0)",
+                             config->score);
     }
     if (!isfinite(config->scale)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "scale is %g, must be finite", (double)config->scale);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.scale is %g: must be finite", (double)config->scale);
     }
     return check_groups(config);
 }
@@ -98,11 +99,11 @@ static mok_status check_config(const mok_router_config *config)
 static mok_status check_tensors(const float *logits, int64_t num_tokens, const int32_t *ids_out, const float *w_out)
 {
     if (num_tokens < 0 || num_tokens > INT32_MAX) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be 0..%d", (long long)num_tokens, INT32_MAX);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld: must be from 0 to %d", (long long)num_tokens, INT32_MAX);
     }
     const char *name = logits == NULL ? "logits" : ids_out == NULL ? "ids_out" : w_out == NULL ? "w_out" : NULL;
     if (num_tokens > 0 && name != NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL with %lld tokens", name, (long long)num_tokens);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld tokens", name, (long long)num_tokens);
     }
     return MOK_OK;
 }

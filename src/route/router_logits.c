@@ -44,14 +44,14 @@ static mok_status check_arguments(const void *x, const void *weight, int64_t num
                                   const float *logits_out)
 {
     if (num_tokens < 0 || num_tokens > INT32_MAX) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld, must be 0..%d", (long long)num_tokens, INT32_MAX);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld: must be from 0 to %d", (long long)num_tokens, INT32_MAX);
     }
     if (hidden < 1 || hidden > MOK_MAX_WIDTH || num_experts < 1 || num_experts > MOK_MAX_EXPERTS) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "hidden is %d and num_experts is %d, must be 1..%d and 1..%d", hidden, num_experts,
+        return mok_base_fail(MOK_ERR_ARGUMENT, "hidden is %d and num_experts is %d: must be from 1 to %d, and from 1 to %d", hidden, num_experts,
                              MOK_MAX_WIDTH, MOK_MAX_EXPERTS);
     }
     if (num_tokens > 0 && (x == NULL || weight == NULL || logits_out == NULL)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL with %lld tokens", x == NULL ? "x" : weight == NULL ? "weight" : "logits_out",
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld tokens", x == NULL ? "x" : weight == NULL ? "weight" : "logits_out",
                              (long long)num_tokens);
     }
     return MOK_OK;

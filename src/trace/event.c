@@ -33,14 +33,14 @@ int64_t mok_trace_now_ns(void)
 mok_status mok_trace_create(int32_t num_workers, int64_t max_events, struct mok_trace **trace_out)
 {
     if (max_events > INT64_MAX / (int64_t)sizeof(mok_event) / num_workers) {
-        return mok_base_fail(MOK_ERR_MEMORY, "trace: %lld events for each of %d workers", (long long)max_events, num_workers);
+        return mok_base_fail(MOK_ERR_MEMORY, "max_events is %lld: no memory for so many of each of %d workers", (long long)max_events, num_workers);
     }
     struct mok_trace *trace = calloc(1, sizeof *trace + (size_t)num_workers * sizeof(struct lane));
     mok_event *events = calloc((size_t)(num_workers * max_events), sizeof *events);
     if (trace == NULL || events == NULL) {
         free(events);
         free(trace);
-        return mok_base_fail(MOK_ERR_MEMORY, "trace: no memory for %lld events for each of %d workers", (long long)max_events, num_workers);
+        return mok_base_fail(MOK_ERR_MEMORY, "max_events is %lld: no memory for so many of each of %d workers", (long long)max_events, num_workers);
     }
     trace->num_workers = num_workers;
     trace->max_events = max_events;

@@ -218,6 +218,8 @@ static void lanes_keep_order_and_count_what_they_drop(void **state)
     struct mok_trace *trace;
     mok_event events[8];
     int64_t num, dropped;
+    assert_int_equal(mok_trace_create(2, INT64_MAX, &trace), MOK_ERR_MEMORY);
+    assert_non_null(strstr(mok_last_error(), "max_events is 9223372036854775807: no memory for so many"));
     assert_int_equal(mok_trace_create(2, 3, &trace), MOK_OK);
     for (int i = 0; i < 5; i++) {
         mok_trace_add(trace, 1, MOK_EVENT_PULL, i, 7, i * 10, i * 10 + 5);

@@ -278,7 +278,7 @@ static void test_killed_rank_is_named_in_time(void **state)
     for (int32_t r = 0; r < 2; r++) {
         assert_int_equal(scene.findings[r].status, MOK_ERR_TIMEOUT);
         assert_in_range(scene.findings[r].took_ms, 390, 5000);
-        is_named |= strstr(scene.findings[r].error, "for rank 2 of 3") != NULL;
+        is_named |= strstr(scene.findings[r].error, "waited 400 ms (peer_timeout_ms) for rank 2 of 3") != NULL;
     }
     assert_true(is_named);
     close_scene(&scene);
@@ -303,7 +303,7 @@ static void test_bad_arguments_are_refused_by_name(void **state)
     struct scene scene;
     open_scene(&scene, 2, 5000);
     scene.external.bytes = 1000;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bytes is 1000, must be at least 1024");
+    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bytes is 1000: must be at least 1024");
     scene.external.bytes = ROOM + 1;
     assert_refused(&scene, MOK_ERR_ARGUMENT, "their regions overlap");
     scene.external.bytes = ROOM;
