@@ -179,7 +179,7 @@ static void test_counters_of_many_ranks(void **state)
     }
 }
 
-static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64_t places, int64_t look_ahead)
+static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64_t places, int64_t look_ahead, struct mok_ring *ring_backward_out)
 {
     mok_group_config config;
     struct mok_pass_setup setup;
@@ -195,6 +195,9 @@ static struct mok_ring fused_ring(mok_shape shape, int64_t minibatch_rows, int64
     config.num_saved = 1;
     assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_OK);
     assert_int_equal(setup.path, MOK_PATH_FUSED);
+    if (ring_backward_out != NULL) {
+        *ring_backward_out = setup.ring_backward;
+    }
     return setup.ring_forward;
 }
 
@@ -215,22 +218,30 @@ static void test_fused_ring(void **state)
         {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 8192}, 8192},
         {{16, 10, 4096, 1024, 1024, MOK_FORMAT_BF16, 8192}, 8192},
         {{12, 8, 7168, 2048, 2048, MOK_FORMAT_BF16, 1024}, 4096},
-        {{22, 8, 3648, 320, 320, MOK_FORMAT_BF16, 8192}, 13568},
+        /* narrow experts: moving rows takes longer than multiplying them */
+        {{22, 8, 3648, 320, 320, MOK_FORMAT_BF16, 8192}, 4096},
+        {{22, 8, 3648, 320, 0, MOK_FORMAT_BF16, 8192}, 4096},
+        {{16, 2, 1024, 4096, 0, MOK_FORMAT_BF16, 8192}, 8448}, /* not these: a row of little width, multiplied by much */
     };
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        struct mok_ring ring = fused_ring(known[i].shape, 0, 0, 0);
+        struct mok_ring ring = fused_ring(known[i].shape, 0, 0, 0, NULL);
         assert_int_equal(ring.minibatch_rows, known[i].minibatch_rows);
         assert_int_equal(ring.num_places, 4);
         assert_int_equal(ring.look_ahead, 1);
     }
-    struct mok_ring given = fused_ring(known[0].shape, 1024, 8, 3);
+    struct mok_ring given = fused_ring(known[0].shape, 1024, 8, 3, NULL);
     assert_int_equal(given.minibatch_rows, 1024);
     assert_int_equal(given.num_places, 8);
     assert_int_equal(given.look_ahead, 3);
-    struct mok_ring few = fused_ring((mok_shape){2, 1, 256, 128, 0, MOK_FORMAT_BF16, 10}, 0, 0, 0); /* one minibatch */
+    struct mok_ring few = fused_ring((mok_shape){2, 1, 256, 128, 0, MOK_FORMAT_BF16, 10}, 0, 0, 0, NULL); /* one minibatch */
     assert_int_equal(few.num_places, 1);
     assert_int_equal(few.look_ahead, 0);
+    struct mok_ring backward;
+    fused_ring((mok_shape){22, 8, 3648, 320, 320, MOK_FORMAT_BF16, 8192}, 0, 0, 0, &backward); /* narrow */
+    assert_int_equal(backward.minibatch_rows, 4096);
+    fused_ring((mok_shape){128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192}, 0, 0, 0, &backward);
+    assert_int_equal(backward.minibatch_rows, 5632);
 }
 
 /* AUTO: fused. */
