@@ -1,13 +1,13 @@
 /*
  * The whole case table on the GPU, ranks as threads that share the GPUs that there are, private workspace poisoned.
  *
- *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--spread N] [--again N] [--one-rank] [--workers N] [NAME]
+ *   gpu_cases [--slow] [--no-poison] [--timeout MS] [--fused] [--external] [--in-step] [--spread N] [--again N] [--one-rank] [--workers N] [--alone] [NAME]
  *
  * NAME: only cases whose name contains it; MS: both limits of every group; --fused: all cases on the fused path, with the bits that the staged path
  * gives; --external: on regions that this program owns, whose slots are checked, too; --in-step: ranks also meet on the host, as memcheck needs it
  * (run.sh); --spread: cases with fewer ranks have N, at most 8; --again: each case that passed is run on N more groups, with the same bits and without
  * the oracles, to find what happens seldom; --one-rank: all tokens are one rank's; --workers: so many CTAs move rows, and multiply, which gives each of
- * a few many tiles
+ * a few many tiles; --alone: the fused path without the staged one's bits beside it
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static void compare_with_staged(const struct mok_ref_case *recipe, const struct 
     mok_ref_problem_free(&problem);
 }
 
-static void run_case(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_again)
+static void run_case(const struct mok_ref_case *recipe, const struct mok_case_where *where, int num_again, int alone)
 {
     struct mok_case_result result;
     mok_case_run(recipe, where, &result);
@@ -126,7 +126,7 @@ static void run_case(const struct mok_ref_case *recipe, const struct mok_case_wh
         print_failure(&result);
         return;
     }
-    if (recipe->knobs.path == MOK_PATH_FUSED) {
+    if (recipe->knobs.path == MOK_PATH_FUSED && !alone) {
         compare_with_staged(recipe, where);
     }
     if (num_again > 0) {
@@ -149,7 +149,7 @@ int main(int argc, char **argv)
     struct mok_case_where where = {
         .backend = MOK_BACKEND_CUDA, .ranks = MOK_CASE_THREADS, .peer_timeout_ms = gpu_peer_limit_ms(), .local_timeout_ms = LIMIT_MS, .poison = poison};
     const char *name = NULL;
-    int with_slow = 0, num_again = 0, one_rank = 0, workers = 0, num_ranks = 0;
+    int with_slow = 0, num_again = 0, one_rank = 0, workers = 0, num_ranks = 0, alone = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slow") == 0) {
             with_slow = 1;
@@ -170,6 +170,8 @@ int main(int argc, char **argv)
             num_again = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--one-rank") == 0) {
             one_rank = 1;
+        } else if (strcmp(argv[i], "--alone") == 0) {
+            alone = 1;
         } else if (strcmp(argv[i], "--workers") == 0 && i + 1 < argc) {
             workers = atoi(argv[++i]);
         } else {
@@ -194,7 +196,7 @@ int main(int argc, char **argv)
         }
         int is_wanted = (name == NULL || strstr(recipe.name, name) != NULL) && (with_slow || !recipe.slow);
         if (is_wanted && mok_case_is_listed(&recipe, &where)) {
-            run_case(&recipe, &where, num_again);
+            run_case(&recipe, &where, num_again, alone);
         }
     }
     return gpu_finish();

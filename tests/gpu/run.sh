@@ -151,13 +151,13 @@ racecheck_fused() {
         if $race "$bin/gpu_handoff" one-lane > "$build_dir/racecheck_one-lane.log" 2>&1; then
             echo "note: racecheck understands a lane that waits for its warp now: MOK_LANES_ARRIVE is not needed any more"
         fi
-        fused="--kernel-regex kns=fused" # the staged path gives the bits to compare with, unwatched
-        lanes="$build_dir/lanes/tests/gpu/gpu_cases --fused --one-rank --timeout 60000"
-        run racecheck_fused_one-expert-bf16 60 $race $fused $lanes one-expert-bf16
+        # Alone: with a filter of kernels, so that the staged path runs unwatched beside it, the sanitizer (2025.3.1) fails at the first staged kernel.
+        lanes="$build_dir/lanes/tests/gpu/gpu_cases --fused --alone --one-rank --timeout 60000"
+        run racecheck_fused_one-expert-bf16 60 $race $lanes one-expert-bf16
         for case in keep-some tiny-ring-bf16 all-different-add hidden-1536; do
-            run "racecheck_fused_$case" 90 $race $fused $lanes --workers 2 $case
+            run "racecheck_fused_$case" 90 $race $lanes --workers 2 $case
         done
-        run synccheck_fused_keep-some 60 compute-sanitizer --tool synccheck --error-exitcode 9 $fused $lanes --workers 2 keep-some
+        run synccheck_fused_keep-some 60 compute-sanitizer --tool synccheck --error-exitcode 9 $lanes --workers 2 keep-some
     }
 }
 
