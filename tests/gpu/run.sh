@@ -148,7 +148,7 @@ racecheck_fused() {
         run racecheck_handoff_across 60 $race "$bin/gpu_handoff" each-lane across
         must_report racecheck_fault "$bin/gpu_handoff" each-lane early
         must_report racecheck_fault_across "$bin/gpu_handoff" each-lane across early
-        if $race "$bin/gpu_handoff" one-lane > "$build_dir/racecheck_one-lane.log" 2>&1; then
+        if timeout -k 5 60 $race "$bin/gpu_handoff" one-lane > "$build_dir/racecheck_one-lane.log" 2>&1; then
             echo "note: racecheck understands a lane that waits for its warp now: MOK_LANES_ARRIVE is not needed any more"
         fi
         # Alone: with a filter of kernels, so that the staged path runs unwatched beside it, the sanitizer (2025.3.1) fails at the first staged kernel.
