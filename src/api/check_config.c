@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "api/check.h"
+#include "base/board.h"
 #include "base/options.h"
 #include "base/status.h"
 
@@ -100,6 +101,14 @@ mok_status mok_api_check_plan(const mok_group_config *config)
     return check_sizes(config);
 }
 
+/* Whether ranks a and b have a byte in common. */
+static int overlap(const mok_external *external, int32_t a, int32_t b)
+{
+    uintptr_t at = (uintptr_t)external->bases[a], other = (uintptr_t)external->bases[b];
+    return (at > other ? at - other : other - at) < external->bytes;
+}
+
+/* Before the peer meets others on the boards at the head of the regions. That the rest has room, too, is seen when its size is known. */
 static mok_status check_external(const mok_external *external, int32_t num_ranks)
 {
     MOK_TRY(mok_api_check_struct("config.external", external, sizeof *external));
@@ -107,11 +116,24 @@ static mok_status check_external(const mok_external *external, int32_t num_ranks
     if (external->bytes > INT64_MAX) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be below 2^63", external->bytes);
     }
+    size_t boards = (size_t)num_ranks * MOK_BOARD_BYTES;
+    if (external->bytes < boards) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be at least %zu to meet %" PRId32 " ranks", external->bytes,
+                             boards, num_ranks);
+    }
     for (int32_t rank = 0; rank < num_ranks; rank++) {
         const void *base = external->bases[rank];
         if (base == NULL || (uintptr_t)base % 256 != 0) {
             return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%" PRId32 "] is %p: must be given, a multiple of 256 bytes", rank,
                                  base);
+        }
+        for (int32_t lower = 0; lower < rank; lower++) {
+            if (overlap(external, lower, rank)) {
+                return mok_base_fail(MOK_ERR_ARGUMENT,
+                                     "config.external.bases[%" PRId32 "] and [%" PRId32
+                                     "] are nearer to each other than %zu bytes: must be regions that do not overlap",
+                                     lower, rank, external->bytes);
+            }
         }
     }
     return MOK_OK;

@@ -10,8 +10,6 @@
 #include "peer/member.h"
 #include "peer/notice.h"
 
-enum { REGION_ALIGN = 256 };
-
 struct external_peer {
     struct mok_peer peer; /* first, so that a peer is one of these */
     struct mok_notice notice;
@@ -19,49 +17,6 @@ struct external_peer {
     size_t room;    /* bytes of each region */
     struct mok_device_board *board; /* NULL = host memory */
 };
-
-static mok_status check_bases(const mok_external *external, int32_t num_ranks)
-{
-    for (int32_t r = 0; r < num_ranks; r++) {
-        if (external->bases[r] == NULL) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%d] is NULL: must be given", r);
-        }
-        if ((uintptr_t)external->bases[r] % REGION_ALIGN != 0) {
-            return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases[%d] is %p: must be a multiple of %d", r, external->bases[r],
-                                 REGION_ALIGN);
-        }
-        for (int32_t s = 0; s < r; s++) {
-            uintptr_t low = (uintptr_t)external->bases[s];
-            uintptr_t high = (uintptr_t)external->bases[r];
-            if ((low > high ? low - high : high - low) < external->bytes) {
-                return mok_base_fail(MOK_ERR_ARGUMENT,
-                                     "config.external.bases[%d] and [%d] are nearer to each other than %zu bytes: their regions overlap", s, r,
-                                     external->bytes);
-            }
-        }
-    }
-    return MOK_OK;
-}
-
-static mok_status check_external(const mok_group_config *config)
-{
-    const mok_external *external = config->external;
-    if (external == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external is NULL: must be given, config.peer is external");
-    }
-    if (external->struct_size != sizeof *external) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.struct_size is %zu: must be %zu", external->struct_size, sizeof *external);
-    }
-    if (external->bases == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bases is NULL: must be given");
-    }
-    size_t needed = (size_t)config->num_ranks * MOK_BOARD_BYTES;
-    if (external->bytes < needed) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be at least %zu to meet %d ranks", external->bytes, needed,
-                             config->num_ranks);
-    }
-    return check_bases(external, config->num_ranks);
-}
 
 static mok_status external_allgather(struct mok_peer *peer, const void *mine, size_t bytes, void *all_out)
 {
@@ -87,10 +42,6 @@ static mok_status external_join(const mok_group_config *config, struct mok_peer 
     mok_status status = mok_peer_init(&self->peer, &mok_peer_external, config);
     if (status != MOK_OK) {
         goto err_self;
-    }
-    status = check_external(config);
-    if (status != MOK_OK) {
-        goto err_init;
     }
     self->room = config->external->bytes;
     self->regions = malloc((size_t)config->num_ranks * sizeof *self->regions);

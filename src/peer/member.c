@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/limits.h"
 #include "base/status.h"
 
 enum {
@@ -19,12 +18,6 @@ enum {
 
 mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config)
 {
-    if (config->num_ranks < 1 || config->num_ranks > MOK_MAX_RANKS) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.num_ranks is %d: must be from 1 to %d", config->num_ranks, MOK_MAX_RANKS);
-    }
-    if (config->rank < 0 || config->rank >= config->num_ranks) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.rank is %d: must be from 0 to %d", config->rank, config->num_ranks - 1);
-    }
     peer->base = calloc((size_t)config->num_ranks, sizeof *peer->base);
     peer->device = malloc((size_t)config->num_ranks * sizeof *peer->device);
     if (peer->base == NULL || peer->device == NULL) {

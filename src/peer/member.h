@@ -6,7 +6,7 @@
 
 #include "peer/peer.h"
 
-/* Checks rank and num_ranks and fills a zeroed peer. On failure nothing is allocated. Errors: ARGUMENT, MEMORY. */
+/* Fills a zeroed peer. On failure nothing is allocated. Errors: MEMORY. */
 mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config);
 /* Frees what init allocated, not the peer itself. */
 void mok_peer_fini(struct mok_peer *peer);

@@ -203,9 +203,6 @@ static mok_status open_comm(struct nccl_peer *self, const mok_group_config *conf
 static mok_status nccl_join(const mok_group_config *config, struct mok_peer **peer_out)
 {
     int before = 0;
-    if (config->nccl_id == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.nccl_id is NULL: must be given, config.peer is nccl");
-    }
     struct nccl_peer *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);

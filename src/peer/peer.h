@@ -46,7 +46,8 @@ struct mok_peer_ops {
     mok_status (*probe)(void);
 
     /* Collective. Meets the other ranks and makes *peer_out; no region yet. Reads config->rank, num_ranks, peer_timeout_ms, the
-     * fields of its own kind, and backend (already decided, never AUTO). config need not outlive the call. */
+     * fields of its own kind, and backend (already decided, never AUTO). The config has passed api/check_config.c: a peer refuses only
+     * what it alone can see (a hub, a communicator). config need not outlive the call. */
     mok_status (*join)(const mok_group_config *config, struct mok_peer **peer_out);
 
     /* Collective. Every rank gives `bytes` (at most MOK_BOARD_DATA) and gets all of them: all_out [num_ranks][bytes]. */

@@ -283,10 +283,7 @@ static mok_status take_seat(struct threads_peer *self)
 
 static mok_status find_hub(const mok_group_config *config, mok_hub **hub_out)
 {
-    if (config->hub == NULL && config->num_ranks != 1) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.hub is NULL: must be given where config.num_ranks is not 1, and it is %d", config->num_ranks);
-    }
-    if (config->hub == NULL) {
+    if (config->hub == NULL) { /* one rank: with more, the config was refused */
         return mok_hub_create(1, hub_out);
     }
     if (config->hub->num_ranks != config->num_ranks) {

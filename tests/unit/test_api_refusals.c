@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "api/check.h"
 #include "test_api_bed.h"
 
 /* Status and words; one sentence, without a line end. */
@@ -33,6 +34,9 @@ static void *const odd_base[1] = {(void *)(uintptr_t)0x1010};
 static const mok_external no_bases = {sizeof no_bases, NULL, 1 << 20};
 static const mok_external odd_bases = {sizeof odd_bases, odd_base, 1 << 20};
 static const mok_external small_struct = {8, odd_base, 1 << 20};
+static const mok_external no_room = {sizeof no_room, odd_base, 511};
+static void *const near_base[2] = {(void *)(uintptr_t)0x300000, (void *)(uintptr_t)0x200100};
+static const mok_external near_bases = {sizeof near_bases, near_base, 1 << 20};
 static const char nccl_id[128];
 
 #define CONFIG_ROWS(ROW)                                                                                                                  \
@@ -85,7 +89,11 @@ static const char nccl_id[128];
     ROW(external_bases, ARGUMENT, "config.external.bases is NULL", "must be given",                                                       \
         (config->peer = MOK_PEER_EXTERNAL, config->external = &no_bases))                                                                 \
     ROW(external_align, ARGUMENT, "config.external.bases[0] is 0x1010", "256 bytes",                                                      \
-        (config->peer = MOK_PEER_EXTERNAL, config->external = &odd_bases))
+        (config->peer = MOK_PEER_EXTERNAL, config->external = &odd_bases))                                                                \
+    ROW(external_room, ARGUMENT, "config.external.bytes is 511", "at least 512 to meet 1 ranks",                                          \
+        (config->peer = MOK_PEER_EXTERNAL, config->external = &no_room))                                                                  \
+    ROW(external_near, ARGUMENT, "config.external.bases[0] and [1]", "nearer to each other than 1048576 bytes",                           \
+        (config->peer = MOK_PEER_EXTERNAL, config->external = &near_bases, config->num_ranks = 2))
 
 #define CONFIG_SPOIL(id, status, first, second, action) static void spoil_config_##id(mok_group_config *config) { action; }
 CONFIG_ROWS(CONFIG_SPOIL)
@@ -109,6 +117,8 @@ static void test_config(void **state)
         mok_status status = mok_group_create(&config, &group);
         refused(status, config_rows[idx].status, config_rows[idx].what, config_rows[idx].first, config_rows[idx].second);
         assert_ptr_equal(group, untouched);
+        /* The check alone finds all of it: neither a backend nor a peer is asked. */
+        refused(mok_api_check_config(&config), config_rows[idx].status, config_rows[idx].what, config_rows[idx].first, config_rows[idx].second);
     }
 }
 

@@ -297,28 +297,6 @@ static void assert_refused(const struct scene *scene, mok_status expected, const
     assert_in_range((mok_peer_clock_ns() - begin) / 1000000, 0, 1000); /* without waiting for the others */
 }
 
-static void test_bad_arguments_are_refused_by_name(void **state)
-{
-    (void)state;
-    struct scene scene;
-    open_scene(&scene, 2, 5000);
-    scene.external.bytes = 1000;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bytes is 1000: must be at least 1024");
-    scene.external.bytes = ROOM + 1;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "their regions overlap");
-    scene.external.bytes = ROOM;
-    scene.external.struct_size = 8;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "struct_size is 8");
-    scene.external.struct_size = sizeof(mok_external);
-    scene.bases[0] = scene.memory + 128;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "multiple of 256");
-    scene.bases[0] = NULL;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bases[0] is NULL");
-    scene.external.bases = NULL;
-    assert_refused(&scene, MOK_ERR_ARGUMENT, "external.bases is NULL");
-    close_scene(&scene);
-}
-
 static void test_regions_that_are_not_zero_are_refused(void **state)
 {
     (void)state;
@@ -349,8 +327,6 @@ static void test_map_refuses_what_does_not_fit(void **state)
     peer->ops->leave(peer);
     config.backend = MOK_BACKEND_CUDA; /* with a GPU: host memory will not do; without: there is none */
     assert_int_not_equal(mok_peer_external.join(&config, &peer), MOK_OK);
-    config.external = NULL;
-    assert_int_equal(mok_peer_external.join(&config, &peer), MOK_ERR_ARGUMENT);
     close_scene(&scene);
 }
 
@@ -468,7 +444,6 @@ int main(void)
         cmocka_unit_test(test_rank_claimed_twice_ends_the_wait_of_all),
         cmocka_unit_test(test_regions_of_a_group_that_left_are_not_zero),
         cmocka_unit_test(test_killed_rank_is_named_in_time),
-        cmocka_unit_test(test_bad_arguments_are_refused_by_name),
         cmocka_unit_test(test_regions_that_are_not_zero_are_refused),
         cmocka_unit_test(test_map_refuses_what_does_not_fit),
     };
