@@ -29,6 +29,15 @@ mok_status mok_cli_check(mok_status status)
 
 const char *mok_cli_sentence(void) { return sentence; }
 
+void mok_cli_say_rank(int32_t rank, const char *words, char *text, size_t size)
+{
+    if (strncmp(words, "rank ", 5) == 0) {
+        snprintf(text, size, "%s", words);
+    } else {
+        snprintf(text, size, "rank %d: %s", (int)rank, words);
+    }
+}
+
 const char *mok_cli_quote(const char *text)
 {
     enum { NUM_TEXTS = 4, MAX_BYTES = 80 };

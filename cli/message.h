@@ -17,6 +17,9 @@ mok_status mok_cli_fail(mok_status status, const char *format, ...) __attribute_
 mok_status mok_cli_check(mok_status status);
 const char *mok_cli_sentence(void);
 
+/* The sentence behind "rank 2: ", where it does not begin with a rank already. */
+void mok_cli_say_rank(int32_t rank, const char *words, char *text, size_t size);
+
 /* Text from a file, safe to print: at most 80 bytes, what is not printable ASCII becomes '?'. Four results stay valid at a time, per
  * thread. */
 const char *mok_cli_quote(const char *text);

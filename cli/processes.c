@@ -249,12 +249,8 @@ mok_status mok_processes_agree(mok_status status, const char *what)
     /* A rank that was aborted knows only that: any other failure is the cause. */
     int mine = status == MOK_ERR_ABORTED ? 1 : status == MOK_OK ? 0 : (int)status + 1;
     if (mine > 1) {
-        const char *words = mok_cli_sentence();
-        char who[32] = "";
-        if (strncmp(words, "rank ", 5) != 0) {
-            snprintf(who, sizeof who, "rank %d: ", own_rank);
-        }
-        snprintf(own_failure, sizeof own_failure, "%s%s (%s)", who, words, mok_status_name(status));
+        mok_cli_say_rank(own_rank, mok_cli_sentence(), sentence, sizeof sentence);
+        snprintf(own_failure, sizeof own_failure, "%s (%s)", sentence, mok_status_name(status));
     }
     mok_processes_gather(&mine, sizeof mine, all, what);
     own_failure[0] = '\0';

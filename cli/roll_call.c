@@ -55,8 +55,9 @@ mok_status mok_roll_call(const mok_group_config *config, mok_status status, int3
     /* Failures first: what a process lacks also explains why its settings are others. */
     for (int32_t rank = 0; rank < num_ranks; rank++) {
         if (all[rank].status != MOK_OK) {
-            return rank == 0 ? mok_cli_fail((mok_status)all[rank].status, "%s", all[rank].sentence)
-                             : mok_cli_fail((mok_status)all[rank].status, "rank %d: %s", (int)rank, all[rank].sentence);
+            char words[sizeof all[rank].sentence + 32];
+            mok_cli_say_rank(rank, all[rank].sentence, words, sizeof words);
+            return mok_cli_fail((mok_status)all[rank].status, "%s", rank == 0 ? all[rank].sentence : words);
         }
     }
     for (int32_t rank = 1; rank < num_ranks; rank++) {

@@ -69,12 +69,9 @@ static void describe_worst(const struct mok_case_result *result, char *text, siz
 static void print_failure(const struct mok_case_result *result)
 {
     if (result->status != MOK_OK) {
-        /* the library's sentences begin with the rank where there is one */
-        if (strncmp(result->message, "rank ", 5) == 0) {
-            printf("     %s\n", result->message);
-        } else {
-            printf("     rank %" PRId32 ": %s\n", result->status_rank, result->message);
-        }
+        char text[sizeof result->message + 32];
+        mok_cli_say_rank(result->status_rank, result->message, text, sizeof text);
+        printf("     %s (%s)\n", text, mok_status_name(result->status));
     }
     for (int check = 0; check < MOK_CHECK_COUNT; check++) {
         if (result->report.worst[check].num_failed > 0) {
@@ -161,7 +158,7 @@ static void run_case(struct verify_job *job, const struct mok_ref_case *recipe)
     agree(job, result);
     double seconds = (mok_stage_now_ms() - begin) * 1e-3;
     if (is_skip(result->status)) {
-        snprintf(words, sizeof words, "%s", result->message);
+        snprintf(words, sizeof words, "%s (%s)", result->message, mok_status_name(result->status));
         say(job, recipe, VERDICT_SKIP, words, seconds, result);
     } else {
         describe_worst(result, words, sizeof words);

@@ -40,7 +40,7 @@ static void run_rank(struct launch *launch, int32_t rank)
     struct mok_case_verdict *verdict = &launch->verdicts[rank];
     launch->rank_main(&launch->joins[rank], launch->context, verdict);
     if (verdict->status != MOK_OK && verdict->message[0] == '\0') {
-        snprintf(verdict->message, sizeof verdict->message, "%s: %s", mok_status_name(verdict->status), mok_last_error());
+        snprintf(verdict->message, sizeof verdict->message, "%s", mok_last_error());
     }
 }
 
@@ -60,6 +60,7 @@ static void run_threads(struct launch *launch)
         seats[started] = (struct seat){launch, started};
         if (pthread_create(&threads[started], NULL, thread_main, &seats[started]) != 0) {
             launch->verdicts[started].status = MOK_ERR_MEMORY; /* the others find out by their deadline */
+            snprintf(launch->verdicts[started].message, sizeof launch->verdicts[started].message, "its thread could not be started");
             break;
         }
     }
@@ -79,7 +80,10 @@ static void run_processes(struct launch *launch)
             fflush(NULL);
             _exit(0);
         }
-        launch->verdicts[r].status = children[r] < 0 ? MOK_ERR_MEMORY : launch->verdicts[r].status;
+        if (children[r] < 0) {
+            launch->verdicts[r].status = MOK_ERR_MEMORY;
+            snprintf(launch->verdicts[r].message, sizeof launch->verdicts[r].message, "its process could not be started");
+        }
     }
     for (int32_t r = 0; r < launch->num_ranks; r++) {
         int state = 0;
@@ -230,7 +234,7 @@ void mok_case_launch(const struct mok_case_where *where, const struct mok_ref_pr
         }
         judge(&launch, verdict_out, rank_out);
     } else {
-        snprintf(verdict_out->message, sizeof verdict_out->message, "%s: %s", mok_status_name(verdict_out->status), mok_last_error());
+        snprintf(verdict_out->message, sizeof verdict_out->message, "%s", mok_last_error());
     }
     free_regions(&launch);
     mok_hub_destroy(launch.hub);

@@ -133,7 +133,7 @@ static void rank_main(const struct mok_case_join *join, void *context, struct mo
     verdict->status = run_all_steps(job, join->meeting, &rank, verdict);
     mok_case_meet_no_more(join->meeting);
     if (verdict->status != MOK_OK) {
-        snprintf(verdict->message, sizeof verdict->message, "%s: %s", mok_status_name(verdict->status), mok_last_error());
+        snprintf(verdict->message, sizeof verdict->message, "%s", mok_last_error());
         (void)mok_group_abort(rank.group);
     }
     mok_status left = mok_case_rank_close(&rank);

@@ -90,13 +90,22 @@ static mok_status share(struct mok_peer *peer, struct verdict *mine, mok_status 
     return MOK_OK;
 }
 
+/* Behind "rank 2: " in front. */
+static const char *without_rank(const char *sentence, int32_t rank)
+{
+    char own[32];
+    int length = snprintf(own, sizeof own, "rank %" PRId32 ": ", rank);
+    return strncmp(sentence, own, (size_t)length) == 0 ? sentence + length : sentence;
+}
+
 /* The failure of the lowest failing rank. */
 static mok_status judge(const struct mok_peer *peer, struct verdict *all)
 {
     for (int32_t rank = 0; rank < peer->num_ranks; rank++) {
         if (all[rank].status != MOK_OK) {
             all[rank].sentence[sizeof all[rank].sentence - 1] = '\0';
-            return mok_base_fail((mok_status)all[rank].status, "rank %" PRId32 " could not create the group: %s", rank, all[rank].sentence);
+            return mok_base_fail((mok_status)all[rank].status, "rank %" PRId32 " could not create the group: %s", rank,
+                                 without_rank(all[rank].sentence, rank));
         }
     }
     return MOK_OK;

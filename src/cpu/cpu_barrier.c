@@ -149,8 +149,8 @@ mok_status mok_cpu_wait_left(struct mok_pass_group *group)
         }
         if (mok_trace_now_ns() - begin > limit.ns) {
             return mok_base_fail(MOK_ERR_TIMEOUT,
-                                 "rank %d: rank %d did not leave the group within %s = %lld; peer-visible memory is kept, because it may still "
-                                 "be used",
+                                 "rank %d keeps its peer-visible memory, because rank %d did not leave the group within %s = %lld and may still "
+                                 "use it",
                                  setup->dims.rank, rank, limit.setting, (long long)(limit.ns / 1000000));
         }
         mok_cpu_relax(polls++);

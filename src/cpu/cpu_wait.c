@@ -113,7 +113,7 @@ mok_status mok_cpu_check_alive(struct mok_pass_group *group)
         return mok_base_fail(status, "rank %d: the group was aborted, or given up, by rank %d", rank, (int)fault.rank);
     }
     if (status == MOK_ERR_DISAGREE) {
-        return mok_base_fail(status, "rank %d: rank %lld entered another pass: tag %llx, here %llx", rank, (long long)fault.index,
+        return mok_base_fail(status, "rank %d waits for rank %lld, which entered another pass: tag %llx, here %llx", rank, (long long)fault.index,
                              (unsigned long long)fault.seen, (unsigned long long)fault.expected);
     }
     if (status != MOK_OK) {

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/status.h"
@@ -87,6 +88,14 @@ void mok_peer_list_ranks(const uint8_t *is_named, int32_t num_ranks, char *text,
     if (num_named > num_written && used < size) {
         snprintf(text + used, size - used, " and %d more", num_named - num_written);
     }
+}
+
+mok_status mok_peer_give_up(int32_t rank, mok_status failure, const char *reason)
+{
+    char own[32];
+    int length = snprintf(own, sizeof own, "rank %d ", rank);
+    return strncmp(reason, own, (size_t)length) == 0 ? mok_base_fail(failure, "%s", reason)
+                                                     : mok_base_fail(failure, "rank %d gave up, because %s", rank, reason);
 }
 
 static mok_status refuse_offer(const struct mok_peer *peer, int32_t rank, const struct mok_peer_offer *offer)

@@ -21,6 +21,9 @@ void mok_peer_pause(int32_t *turns);
 /* Writes "rank 3" or "ranks 1, 2, 5" into text: those with is_named[rank] != 0. A long list is cut and its rest counted. */
 void mok_peer_list_ranks(const uint8_t *is_named, int32_t num_ranks, char *text, size_t size);
 
+/* Fails with a reason that a rank saw and that holds for all; the sentence begins with this rank, in its own words or as one who was told. */
+mok_status mok_peer_give_up(int32_t rank, mok_status failure, const char *reason);
+
 /* What each rank says at the end of map. */
 struct mok_peer_offer {
     uint64_t address; /* of the own region, where ranks share an address space, else 0 */

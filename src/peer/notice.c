@@ -4,6 +4,7 @@
 #include "peer/notice.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,21 +176,23 @@ static enum round_state look_at_round(struct mok_notice *notice, int64_t round, 
 /* Why the round failed, by what this rank saw of it. */
 static mok_status give_up(struct mok_notice *notice, enum round_state seen, const uint8_t *is_named)
 {
-    char list[128];
+    char list[128], reason[256];
     mok_peer_list_ranks(is_named, notice->num_ranks, list, sizeof list);
     notice->failure = seen == ROUND_CLAIMED_TWICE ? MOK_ERR_ARGUMENT : seen == ROUND_BROKEN ? MOK_ERR_ABORTED : MOK_ERR_TIMEOUT;
     switch (seen) {
     case ROUND_CLAIMED_TWICE:
-        return mok_base_fail(notice->failure, "rank %d: %s of %d is claimed by two callers: each must have a config.rank of its own", notice->rank,
-                             list, notice->num_ranks);
+        snprintf(reason, sizeof reason, "%s of %d is claimed by two callers: each must have a config.rank of its own", list, notice->num_ranks);
+        break;
     case ROUND_BROKEN:
-        return mok_base_fail(notice->failure, "rank %d: %s of %d left during the creation of the group", notice->rank, list, notice->num_ranks);
+        snprintf(reason, sizeof reason, "%s of %d left during the creation of the group", list, notice->num_ranks);
+        break;
     case ROUND_WAITS:
         return mok_base_fail(notice->failure, "rank %d waited %lld ms (peer_timeout_ms) for %s of %d", notice->rank, (long long)notice->timeout_ms,
                              list, notice->num_ranks);
     default:
         return mok_base_fail(notice->failure, "rank %d came too late: another rank of %d has given up", notice->rank, notice->num_ranks);
     }
+    return mok_peer_give_up(notice->rank, notice->failure, reason);
 }
 
 /* Returns when the round is decided; on failure says so, once. */

@@ -187,16 +187,6 @@ static void run_round(struct threads_peer *self, const void *mine, size_t bytes,
     }
 }
 
-/* The sentence of a meeting that has failed. The reason is that of the rank that saw it, and is told to all: it may begin with this rank. */
-static mok_status say_failure(const struct threads_peer *self, mok_status failure)
-{
-    const char *reason = self->meeting->reason; /* written once, before the failure */
-    char own[32];
-    int length = snprintf(own, sizeof own, "rank %d ", self->peer.rank);
-    return strncmp(reason, own, (size_t)length) == 0 ? mok_base_fail(failure, "%s", reason)
-                                                     : mok_base_fail(failure, "rank %d: %s", self->peer.rank, reason);
-}
-
 /* ---- ops ---------------------------------------------------------------------------------------------------------------- */
 
 static mok_status threads_allgather(struct mok_peer *peer, const void *mine, size_t bytes, void *all_out)
@@ -216,7 +206,7 @@ static mok_status threads_allgather(struct mok_peer *peer, const void *mine, siz
     pthread_mutex_unlock(&self->hub->lock);
     if (failure != MOK_OK) {
         free(bytes_of);
-        return say_failure(self, failure);
+        return mok_peer_give_up(self->peer.rank, failure, self->meeting->reason); /* written once, before the failure */
     }
     for (int32_t r = 0; r < peer->num_ranks; r++) {
         if (bytes_of[r] != bytes) {

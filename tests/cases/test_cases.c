@@ -64,7 +64,7 @@ static int parse(int argc, char **argv, struct choice *choice)
 static void print_failure(const struct mok_case_result *result)
 {
     if (result->status != MOK_OK) {
-        printf("    rank %d: %s\n", result->status_rank, result->message);
+        printf("    rank %d: %s (%s)\n", result->status_rank, result->message, mok_status_name(result->status));
     }
     if (result->num_differences > 0) {
         printf("    %lld differences, the first: %s\n", (long long)result->num_differences, result->difference);

@@ -14,8 +14,8 @@
 
 static void print_failure(const struct mok_ref_case *recipe, const struct mok_case_where *where, const struct mok_case_result *result)
 {
-    printf("FAILED %s on rank %d: %s; %lld differences, the first: %s\n", recipe->name, where->rank,
-           result->status == MOK_OK ? "ran" : result->message, (long long)result->num_differences, result->difference);
+    printf("FAILED %s on rank %d: %s %s; %lld differences, the first: %s\n", recipe->name, where->rank,
+           mok_status_name(result->status), result->status == MOK_OK ? "ran" : result->message, (long long)result->num_differences, result->difference);
     for (int i = 0; i < MOK_CHECK_COUNT; i++) {
         char text[512];
         mok_ref_report_describe(&result->report, i, text, sizeof text);

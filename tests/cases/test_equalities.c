@@ -77,8 +77,8 @@ static void try_problem(const struct mok_ref_case *recipe, const char *how, mok_
         num_skipped += is_skipped;
         num_failed += !has_passed && !is_skipped;
         if (!has_passed) {
-            printf("%s %s, %s, %s: %s; %lld differences, first: %s\n", is_skipped ? "skip" : "FAILED", recipe->name, how, way.name,
-                   result->status == MOK_OK ? "ran" : result->message, (long long)result->num_differences, result->difference);
+            printf("%s %s, %s, %s: %s %s; %lld differences, first: %s\n", is_skipped ? "skip" : "FAILED", recipe->name, how, way.name,
+                   mok_status_name(result->status), result->status == MOK_OK ? "ran" : result->message, (long long)result->num_differences, result->difference);
             for (int c = 0; c < MOK_CHECK_COUNT; c++) {
                 char text[512];
                 mok_ref_report_describe(&result->report, c, text, sizeof text);

@@ -240,7 +240,7 @@ static void make_references(void)
         assert_int_equal(mok_ref_outputs_alloc(&script.problems[b], &script.got[b]), MOK_OK);
         assert_int_equal(mok_ref_outputs_alloc(&script.problems[b], &script.expected[b]), MOK_OK);
         if (mok_case_run_problem(&script.problems[b], &script.knobs, &where, 0x7f, &script.expected[b], &result) != MOK_OK) {
-            fail_msg("batch %d alone: %s", b, result.message);
+            fail_msg("batch %d alone: %s %s", b, mok_status_name(result.status), result.message);
         }
         assert_int_equal(result.num_differences, 0);
         assert_int_equal(mok_ref_answer_make(&script.problems[b], &answer), MOK_OK);

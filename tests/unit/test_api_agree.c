@@ -102,6 +102,7 @@ static void all_fail(const struct part *parts, mok_status status, const char *fi
             fail_msg("rank %d: %s, '%s' should be %s and say '%s' and '%s'", rank, mok_status_name(parts[rank].created), text,
                      mok_status_name(status), first, second);
         }
+        assert_null(strstr(text, ": rank")); /* one beginning, also where it hands on another rank's words */
         assert_null(parts[rank].group);
     }
 }
@@ -195,7 +196,7 @@ static void test_no_memory(void **state)
     fake_wish.memory_fails_on = 0;
     run_ranks(parts, 7);
     fake_wish.memory_fails_on = -1;
-    all_fail(parts, MOK_ERR_MEMORY, "the fake has no memory on rank 0", "");
+    all_fail(parts, MOK_ERR_MEMORY, "the fake has no memory", "rank 0");
     all_work(*state);
 }
 

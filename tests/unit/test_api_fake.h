@@ -83,7 +83,7 @@ static void fake_free(void *context, void *region)
 static mok_status fake_peer_memory(const struct mok_pass_setup *setup, struct mok_peer_memory *memory_out)
 {
     if (setup->dims.rank == fake_wish.memory_fails_on) {
-        return mok_base_fail(MOK_ERR_MEMORY, "the fake has no memory on rank %d", setup->dims.rank);
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: the fake has no memory", setup->dims.rank);
     }
     memory_out->alloc = fake_alloc;
     memory_out->free = fake_free;

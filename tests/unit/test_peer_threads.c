@@ -92,14 +92,14 @@ static void assert_all_good(const struct member *members, int32_t num_ranks)
     assert_int_equal(atomic_load(&num_regions), 0);
 }
 
-/* The sentence of a rank begins with that rank, and once. */
+/* The sentence of a rank begins with that rank, once, and goes on as a sentence: what another rank saw is no second beginning. */
 static void assert_named_once(const struct member *member)
 {
     char own[32];
     int length = snprintf(own, sizeof own, "rank %d", member->config.rank);
     assert_int_equal(strncmp(member->error, own, (size_t)length), 0);
-    if (strncmp(member->error + length, ": ", 2) == 0 && strncmp(member->error + length + 2, own, (size_t)length) == 0) {
-        fail_msg("\"%s\" names the rank twice", member->error);
+    if (strncmp(member->error + length, ": rank", 6) == 0) {
+        fail_msg("\"%s\" begins twice", member->error);
     }
 }
 

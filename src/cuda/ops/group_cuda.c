@@ -320,8 +320,8 @@ static mok_status leave_peers(struct mok_pass_group *group)
             return mok_base_fail(MOK_ERR_DEVICE, "rank %" PRId32 ": the device cannot say who has left", setup->dims.rank);
         }
         if (mok_cuda_now_ns() >= deadline) {
-            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 ": rank %" PRId32 " did not leave the group within %s = %" PRId64
-                                 "; peer-visible memory is kept, because it may still be used", setup->dims.rank, missing, limit.setting,
+            return mok_base_fail(MOK_ERR_TIMEOUT, "rank %" PRId32 " keeps its peer-visible memory, because rank %" PRId32
+                                 " did not leave the group within %s = %" PRId64 " and may still use it", setup->dims.rank, missing, limit.setting,
                                  limit.ns / 1000000);
         }
         mok_cuda_pause(&turns);
