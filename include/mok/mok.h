@@ -29,7 +29,7 @@
  *
  * Threads. Calls on different groups may run side by side. Calls on one group are serialised by a lock inside, so two threads are
  * safe, but the *order* of the collective calls must still be the same on all ranks: that order is the caller's to keep.
- * mok_group_status, mok_group_wait and mok_group_abort take no lock: any thread may call them while another is inside a call.
+ * mok_group_status, mok_group_wait, mok_group_abort and mok_group_choice take no lock: any thread may call them while another is inside a call.
  *
  * Fork. A group and all that is made from it belong to the process that created the group. In a child of fork every call with one of them
  * is refused (ARGUMENT), mok_layer_destroy and mok_schedule_destroy do nothing, and the memory goes with the child; with the CPU backend
@@ -186,8 +186,7 @@ typedef struct mok_group_config {
     size_t struct_size;
 
     int32_t backend;   /* mok_backend (same); default AUTO: CUDA where mok_backend_available(MOK_BACKEND_CUDA) is 1, else CPU, whatever `peer` is.
-                          No call says which backend, path, workers, minibatch and ring a group took, only MOK_LOG=2; mok_group_memory tells
-                          keep_rows as it is used. Who must know sets the field */
+                          What a group makes of AUTO and 0, here and below: mok_group_choose before, mok_group_choice after its creation */
     int32_t peer;      /* mok_peer_kind (same); default THREADS */
     int32_t rank;      /* 0 .. num_ranks-1; default 0 */
     int32_t num_ranks; /* R, 1..1024 (same); default 1 */
@@ -244,6 +243,31 @@ typedef struct mok_memory {
  * Errors: ARGUMENT, UNSUPPORTED (path, number of experts or GPU that the backend does not have), NOT_BUILT (no such backend in this build),
  * DEVICE (CUDA does not answer). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
+
+/* Rows on their way in one pass. */
+typedef struct mok_ring_choice {
+    int64_t minibatch_rows;   /* at most max_rows of the rank that can own most */
+    int32_t ring_minibatches;
+    int32_t look_ahead;
+} mok_ring_choice;
+
+/* What a group takes: config's values where it has some, clamped to what there can be, and the library's own where it says AUTO or 0. keep_rows is in
+ * mok_memory. Workers and rings follow the machine and may differ between ranks. */
+typedef struct mok_choice {
+    size_t struct_size;       /* in: sizeof(mok_choice) */
+    int32_t backend;          /* mok_backend, never AUTO */
+    int32_t path;             /* mok_path, never AUTO */
+    int32_t comm_workers;     /* CPU threads, or CTAs; a CTA may be both, with warps that move and warps that multiply */
+    int32_t compute_workers;
+    mok_ring_choice forward;
+    mok_ring_choice backward; /* in the same memory */
+} mok_choice;
+
+/* What mok_group_create would take for this config on this machine. config is looked at and errors are given as by mok_group_memory. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_choose(const mok_group_config *config, mok_choice *choice_out);
+
+/* What this group took when it was created. Any thread, no lock. Errors: ARGUMENT. */
+MOK_EXPORT MOK_MUST_USE mok_status mok_group_choice(const mok_group *group, mok_choice *choice_out);
 
 /* Meeting point for num_ranks threads, 1..1024. One hub may serve many groups, one after another or side by side (each mok_group_create is
  * matched by order; a rank makes one such call at a time). The caller destroys it after the last group. Not collective. Errors: ARGUMENT, MEMORY. */

@@ -186,14 +186,20 @@ mok_status mok_group_create(const mok_group_config *config, mok_group **group_ou
     return mok_api_create(config, ops, peer_ops, group_out);
 }
 
+/* What mok_group_create would begin with: the backend, and every value that it chooses. */
+static mok_status plan(const mok_group_config *config, const struct mok_pass_ops **ops_out, struct mok_pass_setup *setup_out)
+{
+    MOK_TRY(mok_api_check_plan(config));
+    MOK_TRY(mok_api_find_backend(config->backend, ops_out));
+    return mok_api_setup(config, *ops_out, setup_out);
+}
+
 mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out)
 {
     MOK_TRY(mok_api_check_struct("memory_out", memory_out, sizeof *memory_out));
-    MOK_TRY(mok_api_check_plan(config));
     const struct mok_pass_ops *ops = NULL;
-    MOK_TRY(mok_api_find_backend(config->backend, &ops));
     struct mok_pass_setup setup;
-    MOK_TRY(mok_api_setup(config, ops, &setup));
+    MOK_TRY(plan(config, &ops, &setup));
     mok_memory memory;
     memset(&memory, 0, sizeof memory);
     ops->memory(&setup, &memory);
@@ -203,6 +209,43 @@ mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_o
     memory.keep_rows = setup.ring_forward.keep_rows;
     memory.max_rows = mok_plan_max_rows(&setup.dims);
     *memory_out = memory;
+    return MOK_OK;
+}
+
+static mok_ring_choice ring_choice(const struct mok_ring *ring)
+{
+    mok_ring_choice choice = {ring->minibatch_rows, ring->num_places, ring->look_ahead};
+    return choice;
+}
+
+static mok_choice choice_of(const struct mok_pass_ops *ops, const struct mok_pass_setup *setup)
+{
+    mok_choice choice = {.struct_size = sizeof choice,
+                         .backend = ops->backend,
+                         .path = setup->path,
+                         .comm_workers = setup->comm_workers,
+                         .compute_workers = setup->compute_workers,
+                         .forward = ring_choice(&setup->ring_forward),
+                         .backward = ring_choice(&setup->ring_backward)};
+    return choice;
+}
+
+mok_status mok_group_choose(const mok_group_config *config, mok_choice *choice_out)
+{
+    MOK_TRY(mok_api_check_struct("choice_out", choice_out, sizeof *choice_out));
+    const struct mok_pass_ops *ops = NULL;
+    struct mok_pass_setup setup;
+    MOK_TRY(plan(config, &ops, &setup));
+    *choice_out = choice_of(ops, &setup);
+    return MOK_OK;
+}
+
+mok_status mok_group_choice(const mok_group *group, mok_choice *choice_out)
+{
+    MOK_TRY(mok_api_check_given("group", group));
+    MOK_TRY(mok_api_check_struct("choice_out", choice_out, sizeof *choice_out));
+    MOK_TRY(mok_api_check_process(group));
+    *choice_out = choice_of(group->ops, &group->setup);
     return MOK_OK;
 }
 

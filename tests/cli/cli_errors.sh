@@ -99,8 +99,8 @@ expect 2 "mok trace: --reserve-sms needs the cuda backend" trace --out f.svg --r
 expect 2 "mok trace: --ctas needs the cuda backend" trace --out f.svg --ctas 1 --backend cpu
 expect 2 "mok trace: --summary needs the cuda backend" trace --out f.svg --summary --backend cpu
 expect 2 "mok trace: --look-ahead does not go with --path staged" trace --out f.svg --look-ahead 1 --path staged --backend cuda
-expect 2 "mok info: --ring has no effect without a shape: it is about the memory of one" info --ring 3
-expect 2 "mok info: --backend has no effect without a shape: it is about the memory of one" info --json - --backend cpu
+expect 2 "mok info: --ring has no effect without a shape: it is about a group of one" info --ring 3
+expect 2 "mok info: --backend has no effect without a shape: it is about a group of one" info --json - --backend cpu
 expect 2 "mok info: --device needs the cuda backend" \
     info --experts 4 --top-k 2 --hidden 64 --intermediate 32 --tokens 8 --device 0 --backend cpu
 for option in path=fused saved=2 keep-rows=0 minibatch=128 ring=2 look-ahead=1 comm-workers=1 compute-workers=1 reserve-sms=2; do
@@ -160,10 +160,10 @@ for name in SAVED KEEP_ROWS MINIBATCH RING LOOK_AHEAD COMM_WORKERS COMPUTE_WORKE
     value=$([ $name = MINIBATCH ] && echo 128 || echo 1)
     warns MOK_$name=$value "mok: warning: MOK_$name $set_in has no effect on mok verify: each case has its own" verify --list
 done
-for name in LOOK_AHEAD PEER_TIMEOUT LOCAL_TIMEOUT; do
-    warns MOK_$name=1 "mok: warning: MOK_$name $set_in has no effect on mok info: the memory of a rank does not depend on it" info --hidden 64
+for name in PEER_TIMEOUT LOCAL_TIMEOUT; do
+    warns MOK_$name=1 "mok: warning: MOK_$name $set_in has no effect on mok info: neither memory nor choice of a rank depends on it" info --hidden 64
 done
-warns MOK_RING=2 "mok: warning: MOK_RING $set_in has no effect without a shape: it is about the memory of one" info
+warns MOK_RING=2 "mok: warning: MOK_RING $set_in has no effect without a shape: it is about a group of one" info
 warns MOK_PEER_TIMEOUT=9000 "mok: warning: MOK_PEER_TIMEOUT $set_in does not go with --list" verify --list
 long="has no effect on mok verify above 60000: --peer-timeout gives a peer more"
 warns MOK_PEER_TIMEOUT=100000 "mok: warning: MOK_PEER_TIMEOUT $set_in $long" verify no-such-case

@@ -46,7 +46,7 @@ while read -r name; do
         esac
     done
 done < "$work/group"
-for row in "run 13" "verify 4" "info 10" "bench 13" "trace 13"; do
+for row in "run 13" "verify 4" "info 11" "bench 13" "trace 13"; do
     [ "$(wc -l < "$work/${row%% *}.group")" -eq "${row#* }" ] || { echo "mok ${row%% *} --help: not ${row#* } group options"; failed=1; }
 done
 # The help of a command names only the peers that it takes.

@@ -25,11 +25,12 @@ check "no case: code" [ "$got" -eq 77 ]
 check "no case: reason" grep -q -e '^mok verify: no case has 7 ranks: --list prints them$' none_err
 check "verify JSON" grep -q -e '"passed":[[:space:]]*2' verify.json
 
-"$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 > info
+"$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 --backend cpu > info
 check "info names the build" grep -q -e '^libmok [0-9]' info
+check "info choice" grep -q -e '^  backend cpu, path fused, [1-9][0-9]* workers that move and [1-9][0-9]* that multiply$' info
 check "info total" grep -q -e '^  total  *[1-9][0-9]* bytes' info
 # Keeping nothing for backward takes less.
-"$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 --keep-rows 0 > info0
+"$mok" info --experts 64 --top-k 8 --hidden 256 --intermediate 128 --tokens 4096 --ranks 4 --keep-rows 0 --backend cpu > info0
 kept() { awk '$1 == "kept" { print $4 }' "$1"; }
 check "keep-rows reaches the library" [ "$(kept info0)" -lt "$(kept info)" ]
 

@@ -86,6 +86,16 @@ static const struct field memory_fields[] = {
     OTHER(mok_memory, saved_bytes, OUTPUT), OTHER(mok_memory, other_bytes, OUTPUT), OTHER(mok_memory, total_bytes, OUTPUT),
     OTHER(mok_memory, keep_rows, OUTPUT),   OTHER(mok_memory, max_rows, OUTPUT)};
 
+static const struct field choice_fields[] = {
+    OTHER(mok_choice, struct_size, SIZE),
+    OTHER(mok_choice, backend, OUTPUT),
+    OTHER(mok_choice, path, OUTPUT),
+    OTHER(mok_choice, comm_workers, OUTPUT),
+    OTHER(mok_choice, compute_workers, OUTPUT),
+    OTHER(mok_choice, forward, OUTPUT),
+    OTHER(mok_choice, backward, OUTPUT),
+};
+
 static const struct field now_fields[] = {OTHER(mok_group_state, struct_size, SIZE), OTHER(mok_group_state, fault, OUTPUT),
                                             OTHER(mok_group_state, bad_ids, OUTPUT), OTHER(mok_group_state, passes_done, OUTPUT)};
 
@@ -173,6 +183,15 @@ static mok_status call_memory(const struct bed *bed, void *spoiled)
     mok_group_config config = good_config();
     return mok_group_memory(&config, spoiled);
 }
+
+static mok_status call_choose(const struct bed *bed, void *spoiled)
+{
+    (void)bed;
+    mok_group_config config = good_config();
+    return mok_group_choose(&config, spoiled);
+}
+
+static mok_status call_choice(const struct bed *bed, void *spoiled) { return mok_group_choice(bed->group, spoiled); }
 
 static mok_status call_state(const struct bed *bed, void *spoiled) { return mok_group_status(bed->group, spoiled); }
 
@@ -321,6 +340,7 @@ static void test_fields(void **state)
     void *const bases[1] = {bed->memory};
     const mok_external external = {sizeof external, bases, 1 << 18};
     const mok_memory memory = {.struct_size = sizeof memory};
+    const mok_choice choice = {.struct_size = sizeof choice};
     const mok_group_state now = {.struct_size = sizeof now};
     const mok_layer_config layer = good_layer(bed);
     const mok_forward_args forward = good_forward(bed);
@@ -334,6 +354,8 @@ static void test_fields(void **state)
         SUBJECT(mok_group_config, config, call_create),
         SUBJECT(mok_external, external, call_create_external),
         SUBJECT(mok_memory, memory, call_memory),
+        SUBJECT(mok_choice, choice, call_choose),
+        SUBJECT(mok_choice, choice, call_choice),
         SUBJECT(mok_group_state, now, call_state),
         SUBJECT(mok_layer_config, layer, call_layer),
         SUBJECT(mok_forward_args, forward, call_forward),

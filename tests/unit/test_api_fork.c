@@ -99,6 +99,7 @@ static void refused(const char *call, mok_status status)
 static void call_everything(struct family *f)
 {
     mok_group_state state = {.struct_size = sizeof state};
+    mok_choice choice = {.struct_size = sizeof choice};
     mok_layer *layer = NULL;
     mok_schedule *schedule = NULL;
     mok_saved *saved = NULL;
@@ -108,6 +109,7 @@ static void call_everything(struct family *f)
     REFUSED(mok_group_status(f->group, &state));
     REFUSED(mok_group_wait(f->group, NULL, -1));
     REFUSED(mok_group_abort(f->group));
+    REFUSED(mok_group_choice(f->group, &choice));
     REFUSED(mok_layer_create(f->group, &f->layer_config, &layer));
     REFUSED(mok_schedule_create(f->group, &schedule));
     REFUSED(mok_schedule_build(f->schedule, ids, TOKENS, NULL));

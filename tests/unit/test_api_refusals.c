@@ -165,6 +165,21 @@ static void test_memory(void **state)
     assert_int_equal(memory.total_bytes, 77);
 }
 
+static void test_choice(void **state)
+{
+    const struct bed *bed = *state;
+    mok_group_config config = good_config();
+    mok_choice choice = {.struct_size = sizeof choice};
+    refused(mok_group_choose(&config, NULL), MOK_ERR_ARGUMENT, "choice", "choice_out is NULL", "must be given");
+    refused(mok_group_choose(NULL, &choice), MOK_ERR_ARGUMENT, "config", "config is NULL", "must be given");
+    refused(mok_group_choice(NULL, &choice), MOK_ERR_ARGUMENT, "group", "group is NULL", "must be given");
+    refused(mok_group_choice(bed->group, NULL), MOK_ERR_ARGUMENT, "choice", "choice_out is NULL", "must be given");
+    config.look_ahead = -1;
+    choice.path = 77;
+    refused(mok_group_choose(&config, &choice), MOK_ERR_ARGUMENT, "look-ahead", "config.look_ahead is -1", "must be");
+    assert_int_equal(choice.path, 77);
+}
+
 /* ---- layer --------------------------------------------------------------------------------------------------------------- */
 
 #define LAYER_ROWS(ROW)                                                                                                                   \
@@ -495,7 +510,7 @@ int main(void)
 #define IN_BED(test) cmocka_unit_test_setup_teardown(test, make_bed, clear_bed)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config), cmocka_unit_test(test_config_with_backend), cmocka_unit_test(test_memory),
-        IN_BED(test_layer),            IN_BED(test_legal_layouts),                 IN_BED(test_schedule),
+        IN_BED(test_choice), IN_BED(test_layer),            IN_BED(test_legal_layouts),                 IN_BED(test_schedule),
         IN_BED(test_forward),          IN_BED(test_saved_memory),                  IN_BED(test_backward),
         IN_BED(test_left_out),         IN_BED(test_group_calls),
     };

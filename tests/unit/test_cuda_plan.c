@@ -244,6 +244,30 @@ static void test_fused_ring(void **state)
     assert_int_equal(backward.minibatch_rows, 5632);
 }
 
+/* The public call tells the same; without a GPU, of an H200. */
+static void test_choice(void **state)
+{
+    mok_group_config config;
+    mok_choice choice = {.struct_size = sizeof choice};
+    (void)state;
+    assert_int_equal(mok_group_config_init(&config), MOK_OK);
+    config.backend = MOK_BACKEND_CUDA;
+    config.num_ranks = 2;
+    config.comm_workers = config.compute_workers = 132;
+    config.shape = (mok_shape){128, 8, 2048, 768, 0, MOK_FORMAT_BF16, 8192};
+    assert_int_equal(mok_group_choose(&config, &choice), MOK_OK);
+    assert_int_equal(choice.backend, MOK_BACKEND_CUDA);
+    assert_int_equal(choice.path, MOK_PATH_FUSED);
+    assert_int_equal(choice.comm_workers, 132);
+    assert_int_equal(choice.forward.minibatch_rows, 5632);
+    assert_int_equal(choice.forward.ring_minibatches, 4);
+    assert_int_equal(choice.forward.look_ahead, 1);
+    assert_int_equal(choice.backward.minibatch_rows, 5632);
+    config.path = MOK_PATH_STAGED;
+    assert_int_equal(mok_group_choose(&config, &choice), MOK_OK);
+    assert_int_equal(choice.path, MOK_PATH_STAGED);
+}
+
 /* AUTO: fused. */
 static void test_automatic_path(void **state)
 {
@@ -383,7 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_memory),   cmocka_unit_test(test_automatic_ring),
         cmocka_unit_test(test_fused_ring),       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_counters_of_many_ranks),
-        cmocka_unit_test(test_automatic_path),
+        cmocka_unit_test(test_automatic_path), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_any_number_of_sms), cmocka_unit_test(test_any_share_of_sms),         cmocka_unit_test(test_cut_rows), cmocka_unit_test(test_route_tables),
         cmocka_unit_test(test_argument_structs),
         cmocka_unit_test(test_no_gpu),
