@@ -13,14 +13,11 @@ set(mok_static_libs ${MOK_STATIC_LIBS})
 if(mok_sanitizers)
   list(APPEND mok_static_libs -fsanitize=${mok_sanitizers})
 endif()
-configure_package_config_file(cmake/mokConfig.cmake.in ${CMAKE_BINARY_DIR}/mokConfig.cmake INSTALL_DESTINATION ${mok_package_dir}
-                              PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/mokConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/mokConfig.cmake ${CMAKE_BINARY_DIR}/mokConfigVersion.cmake DESTINATION ${mok_package_dir})
-
-# mok.pc: the prefix is a way from the file itself, so that the tree may be moved. Libraries stand by name; a folder that the linker does not
-# search by itself is a variable of the file, which pkg-config --define-variable sets anew. No Requires.private: pkg-config wants those packages from
-# who links the shared library, too, and that one brings its own.
+# Libraries stand by their names in what is installed, which may be moved to another machine: the CMake package looks for them when it is found, a
+# linker in its own folders. For pkg-config, which does not look, a folder that the linker does not search by itself is a variable of mok.pc, which
+# pkg-config --define-variable sets anew. No Requires.private there: pkg-config wants those packages from who links the shared library, too, and that
+# one brings its own.
+set(mok_static_names "") # files by the name that find_library takes, flags as they are
 set(MOK_PC_FOLDERS "")
 set(MOK_PC_LIBS_PRIVATE "")
 foreach(library ${mok_static_libs})
@@ -42,9 +39,18 @@ foreach(library ${mok_static_libs})
     if(NOT name STREQUAL file)
       set(library -l${name})
     endif()
+    list(APPEND mok_static_names ${name})
+  else()
+    list(APPEND mok_static_names ${library})
   endif()
   string(APPEND MOK_PC_LIBS_PRIVATE " ${library}")
 endforeach()
+configure_package_config_file(cmake/mokConfig.cmake.in ${CMAKE_BINARY_DIR}/mokConfig.cmake INSTALL_DESTINATION ${mok_package_dir}
+                              PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/mokConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/mokConfig.cmake ${CMAKE_BINARY_DIR}/mokConfigVersion.cmake DESTINATION ${mok_package_dir})
+
+# mok.pc's prefix is a way from the file itself, so that the tree may be moved.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}") # the prefix is the configured one: see options.cmake
   set(MOK_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
   set(MOK_PC_LIBDIR ${CMAKE_INSTALL_LIBDIR})

@@ -40,6 +40,11 @@ set(mok_c_flags -Wall -Wextra -Werror -Wno-unused-function -Wshadow -Wstrict-pro
                 -fvisibility=hidden)
 target_compile_options(mok_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${mok_c_flags}>")
 
+# What is built names its sources by their way from the source folder: an install says nothing of the machine that built it, and a debugger that is
+# started in that folder finds them. Kernels: src/cuda/compile_kernel.sh.
+set(mok_path_flags -ffile-prefix-map=${CMAKE_BINARY_DIR}=. -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
+target_compile_options(mok_flags INTERFACE "$<$<COMPILE_LANGUAGE:C>:${mok_path_flags}>")
+
 set(mok_sanitizers ${MOK_SANITIZE})
 if(MOK_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)

@@ -60,13 +60,11 @@ static void test_logits_against_double(void **state)
 
 /* ---- the trained layer -------------------------------------------------------------------------------------------------- */
 
-/* A file of data/qwen3moe-code, found beside the sources. */
+/* A file of data/qwen3moe-code. */
 static char *read_data(const char *name)
 {
     char path[1024];
-    const char *slash = strrchr(__FILE__, '/');
-    snprintf(path, sizeof path, "%.*s/../../data/qwen3moe-code/%s", slash == NULL ? 1 : (int)(slash - __FILE__),
-             slash == NULL ? "." : __FILE__, name);
+    snprintf(path, sizeof path, "%s/%s", MOK_TEST_DATA, name);
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         fail_msg("cannot open %s", path);
