@@ -8,7 +8,8 @@
  * 4.1), and MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped
  * outlives its owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
  *
- * join    copy the communicator; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went, and which rank
+ * join    tell all that one has come, and copy the communicator, both at once, so that every rank that comes has begun the same calls on it, also
+ *         when another does not come; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went, and which rank
  *         their configs name: one that is not the communicator's fails on all, who would else wait for a process that is not coming
  * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink the own name
  *
@@ -35,6 +36,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "peer/member.h"
 #include "peer/notice.h"
@@ -55,6 +57,8 @@ struct mpi_peer {
     char stem[STEM_BYTES]; /* of the names of all shared objects of this group; from rank 0 */
     struct report report;
     struct report *reports; /* [num_ranks] */
+    int32_t here;           /* 1, which all get */
+    int32_t *come;          /* [num_ranks] 1 = heard from that rank. MPI may pass words on from rank to rank: 0 does not prove that it is missing */
     char *board_memory;    /* num_ranks boards */
     char **boards;         /* [num_ranks] into board_memory */
     struct mok_notice notice;
@@ -175,6 +179,18 @@ static mok_status check_rank(const struct mpi_peer *self)
     return MOK_OK;
 }
 
+/* Who is missing, as far as this rank has heard: "nothing has come from rank 3". */
+static void say_missing(const struct mpi_peer *self, char *text, size_t size)
+{
+    char list[128];
+    uint8_t is_unheard[MOK_MAX_RANKS];
+    for (int32_t r = 0; r < self->peer.num_ranks; r++) {
+        is_unheard[r] = self->come[r] == 0;
+    }
+    mok_peer_list_ranks(is_unheard, self->peer.num_ranks, list, sizeof list);
+    snprintf(text, size, list[0] != '\0' ? "nothing has come from %s" : "all have been there, and MPI does not tell who has not come on", list);
+}
+
 /* Waits for the nonblocking collective that was just started with result `error`. */
 static mok_status finish(struct mpi_peer *self, int error, MPI_Request *request, const char *what)
 {
@@ -189,9 +205,10 @@ static mok_status finish(struct mpi_peer *self, int error, MPI_Request *request,
             return MOK_OK;
         }
         if (is_late) {
+            char missing[192];
+            say_missing(self, missing, sizeof missing);
             return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d waited for its limit, peer_timeout_ms = %lld, and not all %d ranks came to mok_group_create "
-                                 "(%s, which does not tell who is missing)",
-                                 self->peer.rank, (long long)self->peer.timeout_ms, self->peer.num_ranks, what);
+                                 "(%s): %s", self->peer.rank, (long long)self->peer.timeout_ms, self->peer.num_ranks, what, missing);
         }
         mok_peer_pause(&turns);
     }
@@ -232,9 +249,12 @@ static mok_status exchange_boards(struct mpi_peer *self)
 /* Copies the communicator and brings all ranks to the same boards. On failure MPI may still write to *self. */
 static mok_status meet(struct mpi_peer *self, MPI_Comm comm)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Request request = MPI_REQUEST_NULL, come_request = MPI_REQUEST_NULL;
     char name[NAME_BYTES];
+    self->here = self->come[self->peer.rank] = 1;
+    int come_error = MPI_Iallgather(&self->here, 1, MPI_INT32_T, self->come, 1, MPI_INT32_T, comm, &come_request);
     MOK_TRY(finish(self, MPI_Comm_idup(comm, &self->comm, &request), &request, "MPI_Comm_idup"));
+    MOK_TRY(finish(self, come_error, &come_request, "MPI_Iallgather"));
     MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
     if (self->peer.rank == 0) {
         make_boards(self);
@@ -283,6 +303,7 @@ static void forget(struct mpi_peer *self)
     if (self->board_memory != NULL) {
         munmap(self->board_memory, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES);
     }
+    free(self->come);
     free(self->reports);
     free(self->boards);
     mok_peer_fini(&self->peer);
@@ -314,7 +335,8 @@ static mok_status make_peer(const mok_group_config *wanted, MPI_Comm comm, struc
     self->report.rank = wanted->rank;
     self->boards = calloc((size_t)config->num_ranks, sizeof *self->boards);
     self->reports = calloc((size_t)config->num_ranks, sizeof *self->reports);
-    if (self->boards == NULL || self->reports == NULL) {
+    self->come = calloc((size_t)config->num_ranks, sizeof *self->come);
+    if (self->boards == NULL || self->reports == NULL || self->come == NULL) {
         forget(self);
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
     }

@@ -34,8 +34,8 @@ struct mok_peer {
 };
 
 /*
- * Contract. Every collective is bounded by peer->timeout_ms and fails with MOK_ERR_TIMEOUT naming the ranks that are missing (mpi in join, and nccl,
- * cannot tell which they are), or, when a rank that is missing has already left, with MOK_ERR_ABORTED at once. What one
+ * Contract. Every collective is bounded by peer->timeout_ms and fails with MOK_ERR_TIMEOUT naming the ranks that are missing (mpi in join: those it
+ * has not heard from; nccl cannot tell which they are), or, when a rank that is missing has already left, with MOK_ERR_ABORTED at once. What one
  * rank's arguments break fails on every rank.
  * A function that fails leaves nothing behind; the peer can then only be left.
  */
