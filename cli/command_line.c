@@ -2,6 +2,7 @@
  * Parsing, usage and help from the tables. In: argv. Out: settings of one command and the group's config.
  */
 #include "command_line.h"
+#include "group_config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "seat.h"
 
 /* ---- group options -------------------------------------------------------------------------------------------------------- */
 
@@ -380,7 +380,7 @@ static mok_status parse(const struct mok_cli_command *command, int argc, char **
 static mok_status check_group(const mok_group_config *config)
 {
     int is_of_gpus = mok_cli_is_given("reserve-sms") || mok_cli_is_given("device") || has_variable("MOK_RESERVE_SMS") || has_variable("MOK_DEVICE");
-    if (is_of_gpus /* which backend it is takes a look at the machine */ && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
+    if (is_of_gpus /* which backend it is takes a look at the machine */ && !mok_config_is_cuda(config)) {
         MOK_TRY(mok_cli_refuse_group("reserve-sms device", "needs the cuda backend"));
     }
     return config->path != MOK_PATH_STAGED ? MOK_OK : mok_cli_refuse_group("look-ahead", "does not go with --path staged");

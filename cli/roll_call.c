@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "command_line.h"
+#include "group_config.h"
 #include "processes.h"
-#include "seat.h"
 #include "team.h"
 
 struct record {
@@ -47,7 +47,7 @@ mok_status mok_roll_call(const mok_group_config *config, mok_status status, int3
     struct record all[MOK_TEAM_MAX_RANKS];
     memset(&mine, 0, sizeof mine);
     mine.started = *mok_cli_started();
-    snprintf(mine.backend, sizeof mine.backend, "%s", mok_seat_backend_name(config));
+    snprintf(mine.backend, sizeof mine.backend, "%s", mok_config_backend_name(config));
     mine.peer = config->peer;
     mine.status = (int32_t)status;
     snprintf(mine.sentence, sizeof mine.sentence, "%s", status == MOK_OK ? "" : mok_cli_sentence());

@@ -5,12 +5,9 @@
  */
 #include "seat.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/blas_room.h"
+#include "group_config.h"
 
 static size_t grad_bytes(const struct mok_ref_problem *problem) { return problem->grad_dtype == MOK_DTYPE_BF16 ? 2 : 4; }
 
@@ -184,58 +181,13 @@ void mok_seat_configure(const struct mok_ref_problem *problem, mok_group_config 
     }
 }
 
-/* What AUTO stands for: the tool must know where tensors live. */
-static int32_t backend_of(const mok_group_config *config)
-{
-    if (config->backend != MOK_BACKEND_AUTO) {
-        return config->backend;
-    }
-    int is_cuda = config->peer != MOK_PEER_MPI && mok_case_memory_of(MOK_BACKEND_CUDA) != NULL && mok_backend_available(MOK_BACKEND_CUDA);
-    return is_cuda ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU;
-}
-
-const char *mok_seat_backend_name(const mok_group_config *config) { return backend_of(config) == MOK_BACKEND_CUDA ? "cuda" : "cpu"; }
-
-mok_status mok_seat_check_backend(const mok_group_config *config)
-{
-    int32_t backend = backend_of(config);
-    if (mok_case_memory_of(backend) == NULL) {
-        return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no CUDA backend");
-    }
-    if (mok_backend_available((mok_backend)backend)) {
-        return MOK_OK;
-    }
-    /* The library tells the reason, but not its status. */
-    return mok_cli_check(backend == MOK_BACKEND_CPU && !mok_blas_has_room(1) ? MOK_ERR_MEMORY : MOK_ERR_NO_DEVICE);
-}
-
-mok_status mok_seat_check_saved(const mok_group_config *config)
-{
-    return config->num_saved >= 1
-               ? MOK_OK
-               : mok_cli_fail(MOK_ERR_ARGUMENT, "--saved is %" PRId64 ": must be at least 1, for the backward pass of this command",
-                              (int64_t)config->num_saved);
-}
-
-void mok_seat_warn_workers(const mok_group_config *config, int32_t num_ranks)
-{
-    enum { MOST_PER_CPU = 4 };
-    int64_t num = ((int64_t)config->comm_workers + config->compute_workers) * num_ranks; /* auto is 0 and counts as none */
-    int64_t num_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    if (backend_of(config) == MOK_BACKEND_CPU && num > MOST_PER_CPU * num_cpus) {
-        mok_cli_progress_end();
-        fprintf(stderr, "mok: warning: %" PRId64 " workers of %" PRId32 " ranks on %" PRId64 " CPUs: expect slow passes and time-outs\n",
-                num, num_ranks, num_cpus);
-    }
-}
-
 mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_config *config, struct mok_seat *seat_out)
 {
     mok_group_config own = *config;
-    own.backend = backend_of(config);
+    own.backend = mok_config_is_cuda(config) ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU;
     struct mok_seat seat = {.problem = problem, .rank = config->rank, .memory = mok_case_memory_of(own.backend)};
     int32_t device = -1;
-    MOK_TRY(mok_seat_check_backend(config));
+    MOK_TRY(mok_config_check_backend(config));
     mok_status opened = seat.memory->open(config->rank, &device, &seat.stream);
     if (opened != MOK_OK) {
         return mok_cli_fail(opened, "rank %d: no device could be opened for %s memory", (int)seat.rank, seat.memory->name);

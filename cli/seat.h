@@ -42,19 +42,6 @@ struct mok_seat {
 /* The config that a problem needs, from the options in `config`: shape, T_max, one saved object. */
 void mok_seat_configure(const struct mok_ref_problem *problem, mok_group_config *config);
 
-/* "cpu" or "cuda": what this config runs on, AUTO resolved. */
-const char *mok_seat_backend_name(const mok_group_config *config);
-
-/* Whether a forward pass can be followed by a backward pass. Errors: ARGUMENT. */
-mok_status mok_seat_check_saved(const mok_group_config *config);
-
-/* MOK_OK when this build and this machine have the backend; else NOT_BUILT, NO_DEVICE, or MEMORY. */
-mok_status mok_seat_check_backend(const mok_group_config *config);
-
-/* One line to standard error when the CPU workers that were asked for, of num_ranks ranks together, are far more than the machine has
- * CPUs: they would hinder each other, up to time-outs. */
-void mok_seat_warn_workers(const mok_group_config *config, int32_t num_ranks);
-
 /* config: as mok_seat_configure left it, with rank, num_ranks and hub. Collective. On failure nothing is left behind, and a group that
  * had been created is aborted, so that the other ranks do not wait. Outputs are filled with 0xFF: what a pass does not write is seen. */
 mok_status mok_seat_open(const struct mok_ref_problem *problem, const mok_group_config *config, struct mok_seat *seat_out);

@@ -12,9 +12,9 @@
 #include <nccl.h>
 #endif
 
+#include "group_config.h"
 #include "processes.h"
 #include "roll_call.h"
-#include "seat.h"
 
 /* ---- processes ---------------------------------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ static mok_status check_start(const mok_group_config *config, int64_t num_ranks,
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--ranks is %" PRId64 ", but mpirun has started %" PRId32 " of them: use mpirun -n %" PRId64,
                             num_ranks, size, num_ranks);
     }
-    return mok_seat_check_backend(config);
+    return mok_config_check_backend(config);
 }
 
 static mok_status open_processes(struct mok_team *team, int64_t num_ranks)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "group_config.h"
 #include "output_file.h"
 #include "seat.h"
 #include "shape_settings.h"
@@ -127,7 +128,7 @@ static void set_zeros(struct mok_timeline_rank *ranks, int32_t num_ranks, int is
 static mok_status write_timeline(void *context)
 {
     struct trace_job *job = context;
-    int is_gpu = strcmp(mok_seat_backend_name(&job->team->config), "cpu") != 0;
+    int is_gpu = mok_config_is_cuda(&job->team->config);
     const struct mok_team *team = job->team;
     const char *path = job->path;
     struct mok_timeline_rank ranks[MOK_SHAPE_MAX_RANKS];
@@ -173,7 +174,7 @@ static mok_status run_job(const struct trace_settings *settings, struct mok_team
     MOK_TRY(mok_team_agree(team, status, "make the data"));
     mok_seat_configure(&job->problem, &team->config);
     if (mok_team_prints(team)) {
-        mok_seat_warn_workers(&team->config, team->num_ranks);
+        mok_config_warn_workers(&team->config, team->num_ranks);
     }
     mok_cli_progress("forward and backward");
     MOK_TRY(mok_team_run(team, trace_rank, job));
@@ -194,10 +195,10 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     if (!has_ending(settings->out, ".json") && !has_ending(settings->out, ".svg")) {
         return mok_cli_usage(&mok_command_trace, "--out is '%s': must be a name that ends in .json or .svg", mok_cli_quote(settings->out));
     }
-    if ((settings->cta_step != 0 || settings->is_summed) && strcmp(mok_seat_backend_name(config), "cpu") == 0) {
+    if ((settings->cta_step != 0 || settings->is_summed) && !mok_config_is_cuda(config)) {
         return mok_cli_usage(&mok_command_trace, "--%s needs the cuda backend", settings->is_summed ? "summary" : "ctas");
     }
-    if (mok_seat_check_saved(config) != MOK_OK || mok_shape_check(&settings->shape, config) == MOK_ERR_ARGUMENT) {
+    if (mok_config_check_saved(config) != MOK_OK || mok_shape_check(&settings->shape, config) == MOK_ERR_ARGUMENT) {
         return mok_cli_usage(&mok_command_trace, "%s", mok_cli_sentence());
     }
     mok_status status = mok_team_open(config, settings->shape.num_ranks, &team);

@@ -10,9 +10,9 @@
 #include "case/case_list.h"
 #include "case/case_run.h"
 #include "commands.h"
+#include "group_config.h"
 #include "json_file.h"
 #include "output_file.h"
-#include "seat.h"
 #include "stage_times.h"
 #include "team.h"
 
@@ -226,7 +226,7 @@ static mok_status run_cases(struct verify_job *job, int num_names, char **names)
     }
     if (!job->is_silent) {
         printf("%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped; backend %s, peer %s\n", job->counts[VERDICT_PASS],
-               job->counts[VERDICT_FAIL], job->counts[VERDICT_SKIP], mok_seat_backend_name(&job->team->config),
+               job->counts[VERDICT_FAIL], job->counts[VERDICT_SKIP], mok_config_backend_name(&job->team->config),
                job->where.ranks == MOK_CASE_EXTERNAL ? "external" : mok_team_peer_name(job->team));
     }
     if (job->settings->json == NULL || !mok_team_prints(job->team)) {
@@ -261,7 +261,7 @@ static struct mok_case_where find_where(const mok_group_config *config)
 {
     int has_patience = mok_cli_is_given("peer-timeout") || config->peer_timeout_ms < MOST_PEER_MS;
     return (struct mok_case_where){
-        .backend = strcmp(mok_seat_backend_name(config), "cuda") == 0 ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
+        .backend = mok_config_is_cuda(config) ? MOK_BACKEND_CUDA : MOK_BACKEND_CPU,
         .ranks = config->peer == MOK_PEER_MPI        ? MOK_CASE_MPI
                  : config->peer == MOK_PEER_EXTERNAL ? MOK_CASE_EXTERNAL
                                                      : MOK_CASE_THREADS,
@@ -295,7 +295,7 @@ static int check_request(const mok_group_config *config, const struct mok_case_w
         return mok_cli_usage(&mok_command_verify, "--peer must be threads, external or mpi");
     }
     if (!mok_case_has_ranks(where->backend, where->ranks)) {
-        return mok_cli_usage(&mok_command_verify, "backend %s has no such peer: must be threads or external", mok_seat_backend_name(config));
+        return mok_cli_usage(&mok_command_verify, "backend %s has no such peer: must be threads or external", mok_config_backend_name(config));
     }
     for (int idx = 0; idx < num_names; idx++) {
         const struct mok_ref_case *recipe = mok_ref_case_find(names[idx]);
@@ -304,7 +304,7 @@ static int check_request(const mok_group_config *config, const struct mok_case_w
         }
         if (!mok_case_is_listed(recipe, where)) {
             return mok_cli_usage(&mok_command_verify, "'%s' needs a path that backend %s does not have", names[idx],
-                                 mok_seat_backend_name(config));
+                                 mok_config_backend_name(config));
         }
     }
     return MOK_CLI_EXIT_OK;
@@ -326,7 +326,7 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
     }
     config->peer = where.ranks == MOK_CASE_EXTERNAL ? MOK_PEER_THREADS : config->peer; /* the case runner makes the regions itself */
     mok_status status = mok_team_open(config, config->peer == MOK_PEER_MPI && !settings->is_list ? settings->num_ranks : 0, &team); /* threads: as each case needs */
-    status = status != MOK_OK ? status : mok_team_agree(&team, mok_seat_check_backend(config), "find the backend");
+    status = status != MOK_OK ? status : mok_team_agree(&team, mok_config_check_backend(config), "find the backend");
     if (status == MOK_OK) {
         status = mok_team_agree(&team, mok_team_prints(&team) ? mok_output_check(settings->json) : MOK_OK, "look at the output's place");
     }

@@ -12,8 +12,8 @@
 #include "bench/bench_host.h"
 #include "bench/bench_points.h"
 #include "commands.h"
+#include "group_config.h"
 #include "output_file.h"
-#include "seat.h"
 
 enum { HOST_RANKS = 2 };
 
@@ -70,17 +70,17 @@ static mok_status measure(struct mok_bench_settings *settings, mok_group_config 
 #endif
     MOK_TRY(mok_bench_check_options(settings, is_cuda ? MOK_BENCH_DEVICE : MOK_BENCH_HOST));
     MOK_TRY(settings->sweep == NULL ? MOK_OK : mok_bench_check_points(settings->sweep, config));
-    MOK_TRY(mok_seat_check_backend(config));
+    MOK_TRY(mok_config_check_backend(config));
     MOK_TRY(mok_bench_resolve(settings, is_cuda, num_ranks));
     if (mok_output_overwrites(settings->json, settings->routes)) {
         return mok_cli_fail(MOK_ERR_ARGUMENT, "--json would overwrite the file of --routes, %s", settings->routes);
     }
-    MOK_TRY(mok_seat_check_saved(config));
+    MOK_TRY(mok_config_check_saved(config));
     MOK_TRY(mok_shape_check(&settings->shape, config));
     MOK_TRY(mok_output_check(settings->json));
     MOK_TRY(mok_output_check(settings->timeline));
     MOK_TRY(mok_team_open(config, settings->shape.num_ranks, team));
-    mok_seat_warn_workers(config, team->num_ranks);
+    mok_config_warn_workers(config, team->num_ranks);
 #ifdef MOK_HAVE_CUDA
     if (is_cuda) {
         return mok_bench_device(settings, team);
@@ -115,7 +115,7 @@ static int bench_command(void *given, mok_group_config *config, int num_names, c
     if (config->peer != MOK_PEER_THREADS) {
         return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
     }
-    int is_cuda = strcmp(mok_seat_backend_name(config), "cuda") == 0;
+    int is_cuda = mok_config_is_cuda(config);
     mok_status status = is_gemm ? measure_gemms(settings, config) : measure(settings, config, is_cuda, &team);
     int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
                : status == MOK_ERR_ARGUMENT ? mok_cli_usage(&mok_command_bench, "%s", mok_cli_sentence())

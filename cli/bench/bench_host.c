@@ -14,6 +14,7 @@
 #include "bench/bench_dense.h"
 #include "bench/bench_routes.h"
 #include "bench/bench_spread.h"
+#include "group_config.h"
 #include "json_file.h"
 #include "seat.h"
 #include "stage_times.h"
@@ -123,7 +124,7 @@ static void print_text(const struct bench_job *job, const struct mok_team *team)
            " tokens on each of %" PRId32 " ranks, %s\n",
            shape->experts, shape->top_k, shape->hidden, shape->inter, shape->shared_inter, shape->tokens, team->num_ranks,
            mok_bench_skew_name(job->settings->skew));
-    printf("group       peer %s, backend %s; fp32 gradients, added\n", mok_team_peer_name(team), mok_seat_backend_name(&team->config));
+    printf("group       peer %s, backend %s; fp32 gradients, added\n", mok_team_peer_name(team), mok_config_backend_name(&team->config));
     printf("repeats     %" PRId64 " after %" PRId64 " not timed; host clock; largest over ranks; forward with its schedule\n", num,
            job->settings->num_warmups);
     printf("dense       the same products with cblas_sgemm, fp32, %" PRId32 " threads, in turn with the layer\n", job->dense.num_threads);
@@ -159,7 +160,7 @@ static mok_status write_json(const struct bench_job *job, const struct mok_team 
     cJSON_AddNumberToObject(json, "num_ranks", team->num_ranks);
     cJSON_AddStringToObject(json, "skew", mok_bench_skew_name(job->settings->skew));
     cJSON_AddStringToObject(root, "peer", mok_team_peer_name(team));
-    cJSON_AddStringToObject(root, "backend", mok_seat_backend_name(&team->config));
+    cJSON_AddStringToObject(root, "backend", mok_config_backend_name(&team->config));
     cJSON_AddNumberToObject(root, "num_repeats", (double)num);
     cJSON_AddNumberToObject(root, "num_warmups", (double)job->settings->num_warmups);
     cJSON_AddNumberToObject(root, "dense_threads", job->dense.num_threads);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "group_config.h"
 #include "output_file.h"
 #include "run/run_report.h"
 #include "files/safetensors.h"
@@ -232,9 +233,9 @@ static mok_status run_job(const struct run_settings *settings, struct mok_team *
     }
     MOK_TRY(mok_team_agree(team, status, "make room for results"));
     mok_seat_configure(&job->input.problem, &team->config);
-    job->backend = mok_seat_backend_name(&team->config);
+    job->backend = mok_config_backend_name(&team->config);
     if (mok_team_prints(team)) {
-        mok_seat_warn_workers(&team->config, team->num_ranks);
+        mok_config_warn_workers(&team->config, team->num_ranks);
     }
     mok_cli_progress("forward and backward on %d ranks", (int)team->num_ranks);
     MOK_TRY(mok_team_run(team, run_rank, job));
@@ -251,7 +252,7 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     if (settings->files.weights == NULL || settings->files.input == NULL) {
         return mok_cli_usage(&mok_command_run, "--%s is required", settings->files.weights == NULL ? "weights" : "input");
     }
-    if (mok_seat_check_saved(config) != MOK_OK) {
+    if (mok_config_check_saved(config) != MOK_OK) {
         return mok_cli_usage(&mok_command_run, "%s", mok_cli_sentence());
     }
     struct run_job *job = calloc(1, sizeof *job);
