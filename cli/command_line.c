@@ -249,6 +249,15 @@ int mok_cli_report(const struct mok_cli_command *command, mok_status status)
     return mok_cli_exit_of(status);
 }
 
+int mok_cli_end(const struct mok_cli_command *command, mok_status status, int speaks)
+{
+    int is_mistake = status == MOK_ERR_ARGUMENT;
+    if (status == MOK_OK || !speaks) {
+        return is_mistake ? MOK_CLI_EXIT_USAGE : mok_cli_exit_of(status);
+    }
+    return is_mistake ? mok_cli_usage(command, "%s", mok_cli_sentence()) : mok_cli_report(command, status);
+}
+
 /* ---- parsing ------------------------------------------------------------------------------------------------------------ */
 
 /* 1 when `argument` is "--<name>" or "--<name>=VALUE"; the value, or NULL, in *value_out. */

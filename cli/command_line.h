@@ -92,5 +92,8 @@ int mok_cli_is_launched(void);
 int mok_cli_usage(const struct mok_cli_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For a failure: "mok run: <sentence> (MOK_ERR_IO)" to stderr; returns the exit code. */
 int mok_cli_report(const struct mok_cli_command *command, mok_status status);
+/* The end of a command whose status tells all: MOK_ERR_ARGUMENT is a mistake of who started it (usage), another failure is reported. Of several
+ * processes one speaks. Returns the exit code. */
+int mok_cli_end(const struct mok_cli_command *command, mok_status status, int speaks);
 
 #endif

@@ -205,12 +205,7 @@ static int trace_command(void *given, mok_group_config *config, int num_names, c
     if (status == MOK_OK) {
         status = run_job(settings, &team, &job);
     }
-    int code = mok_cli_exit_of(status);
-    if (status == MOK_ERR_ARGUMENT) {
-        code = mok_team_prints(&team) ? mok_cli_usage(&mok_command_trace, "%s", mok_cli_sentence()) : MOK_CLI_EXIT_USAGE;
-    } else if (status != MOK_OK && mok_team_prints(&team)) {
-        code = mok_cli_report(&mok_command_trace, status);
-    }
+    int code = mok_cli_end(&mok_command_trace, status, mok_team_prints(&team));
     for (int32_t rank = 0; rank < MOK_SHAPE_MAX_RANKS; rank++) {
         free(job.events[rank].events);
     }

@@ -340,10 +340,8 @@ static int verify_command(void *given, mok_group_config *config, int num_names, 
         status = run_cases(&job, num_names, names);
         code = exit_of(&job);
     }
-    if (status == MOK_ERR_ARGUMENT) {
-        code = mok_team_prints(&team) ? mok_cli_usage(&mok_command_verify, "%s", mok_cli_sentence()) : MOK_CLI_EXIT_USAGE;
-    } else if (status != MOK_OK) {
-        code = mok_team_prints(&team) ? mok_cli_report(&mok_command_verify, status) : mok_cli_exit_of(status);
+    if (status != MOK_OK) {
+        code = mok_cli_end(&mok_command_verify, status, mok_team_prints(&team));
     }
     mok_team_close(&team);
     return code;

@@ -117,9 +117,7 @@ static int bench_command(void *given, mok_group_config *config, int num_names, c
     }
     int is_cuda = mok_config_is_cuda(config);
     mok_status status = is_gemm ? measure_gemms(settings, config) : measure(settings, config, is_cuda, &team);
-    int code = status == MOK_OK             ? MOK_CLI_EXIT_OK
-               : status == MOK_ERR_ARGUMENT ? mok_cli_usage(&mok_command_bench, "%s", mok_cli_sentence())
-                                            : mok_cli_report(&mok_command_bench, status);
+    int code = mok_cli_end(&mok_command_bench, status, 1);
     mok_team_close(&team);
     return code;
 }

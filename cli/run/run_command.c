@@ -261,23 +261,15 @@ static int run_command(void *given, mok_group_config *config, int num_names, cha
     }
     job->verdict = MOK_RUN_OK;
     mok_status status = mok_team_open(config, settings->num_ranks, &team);
-    int code = MOK_CLI_EXIT_OK;
-    int is_mistake = status == MOK_ERR_ARGUMENT;
+    int speaks = mok_team_prints(&team);
     if (status == MOK_OK) {
-        status = mok_team_prints(&team) ? check_outputs(settings) : MOK_OK;
-        status = mok_team_agree(&team, status, "look at the outputs' places");
-        is_mistake = status == MOK_ERR_ARGUMENT;
+        status = mok_team_agree(&team, speaks ? check_outputs(settings) : MOK_OK, "look at the outputs' places");
     }
-    if (is_mistake) {
-        code = mok_team_prints(&team) ? mok_cli_usage(&mok_command_run, "%s", mok_cli_sentence()) : MOK_CLI_EXIT_USAGE;
-    } else {
-        status = status != MOK_OK ? status : run_job(settings, &team, job);
-        if (status != MOK_OK) {
-            code = mok_team_prints(&team) ? mok_cli_report(&mok_command_run, status) : mok_cli_exit_of(status);
-        } else {
-            static const int codes[] = {MOK_CLI_EXIT_OK, MOK_CLI_EXIT_MISMATCH, MOK_CLI_EXIT_SKIP}; /* by verdict */
-            code = codes[job->verdict];
-        }
+    int code = mok_cli_end(&mok_command_run, status, speaks);
+    if (status == MOK_OK) {
+        static const int codes[] = {MOK_CLI_EXIT_OK, MOK_CLI_EXIT_MISMATCH, MOK_CLI_EXIT_SKIP}; /* by verdict */
+        status = run_job(settings, &team, job);
+        code = status == MOK_OK ? codes[job->verdict] : speaks ? mok_cli_report(&mok_command_run, status) : mok_cli_exit_of(status);
     }
     mok_ref_outputs_free(&job->input.problem, &job->outputs);
     mok_run_input_free(&job->input);
