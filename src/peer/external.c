@@ -23,63 +23,56 @@ static mok_status external_allgather(struct mok_peer *peer, const void *mine, si
     return mok_notice_exchange(&((struct external_peer *)peer)->notice, mine, bytes, all_out);
 }
 
+/* Before it has claimed its board: the others must not hear of it. */
+static void forget(struct external_peer *self)
+{
+    mok_peer_device_board_close(self->board);
+    free(self->regions);
+    mok_peer_destroy(&self->peer);
+}
+
 static void external_leave(struct mok_peer *peer)
 {
     struct external_peer *self = (struct external_peer *)peer;
     mok_notice_leave(&self->notice);
-    mok_peer_device_board_close(self->board);
-    free(self->regions);
-    mok_peer_fini(peer);
-    free(self);
+    forget(self);
+}
+
+static mok_status open_boards(struct external_peer *self, const mok_group_config *config)
+{
+    size_t bytes = (size_t)config->num_ranks * sizeof *self->regions;
+    self->room = config->external->bytes;
+    self->regions = malloc(bytes);
+    if (self->regions == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
+    }
+    memcpy(self->regions, config->external->bases, bytes);
+    self->notice = (struct mok_notice){
+        .boards = self->regions, .rank = config->rank, .num_ranks = config->num_ranks, .timeout_ms = config->peer_timeout_ms};
+    if (config->backend == MOK_BACKEND_CUDA) {
+        MOK_TRY(mok_peer_device_board_open(config->device, self->regions, config->num_ranks, &self->board));
+        self->notice.access = mok_peer_device_board_access(self->board);
+    }
+    return mok_notice_open(&self->notice);
 }
 
 static mok_status external_join(const mok_group_config *config, struct mok_peer **peer_out)
 {
-    struct external_peer *self = calloc(1, sizeof *self);
-    if (self == NULL) {
-        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
-    }
-    mok_status status = mok_peer_init(&self->peer, &mok_peer_external, config);
+    struct mok_peer *peer = NULL;
+    MOK_TRY(mok_peer_create(sizeof(struct external_peer), &mok_peer_external, config, &peer));
+    struct external_peer *self = (struct external_peer *)peer;
+    mok_status status = open_boards(self, config);
     if (status != MOK_OK) {
-        goto err_self;
-    }
-    self->room = config->external->bytes;
-    self->regions = malloc((size_t)config->num_ranks * sizeof *self->regions);
-    if (self->regions == NULL) {
-        status = mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
-        goto err_init;
-    }
-    memcpy(self->regions, config->external->bases, (size_t)config->num_ranks * sizeof *self->regions);
-    self->notice = (struct mok_notice){
-        .boards = self->regions, .rank = config->rank, .num_ranks = config->num_ranks, .timeout_ms = config->peer_timeout_ms};
-    if (config->backend == MOK_BACKEND_CUDA) {
-        status = mok_peer_device_board_open(config->device, self->regions, config->num_ranks, &self->board);
-        if (status != MOK_OK) {
-            goto err_regions;
-        }
-        self->notice.access = mok_peer_device_board_access(self->board);
-    }
-    status = mok_notice_open(&self->notice);
-    if (status != MOK_OK) {
-        goto err_board;
+        forget(self);
+        return status;
     }
     status = mok_notice_exchange(&self->notice, NULL, 0, NULL);
     if (status != MOK_OK) {
-        external_leave(&self->peer);
+        external_leave(peer);
         return status;
     }
-    *peer_out = &self->peer;
+    *peer_out = peer;
     return MOK_OK;
-
-err_board:
-    mok_peer_device_board_close(self->board);
-err_regions:
-    free(self->regions);
-err_init:
-    mok_peer_fini(&self->peer);
-err_self:
-    free(self);
-    return status;
 }
 
 static mok_status external_map(struct mok_peer *peer, size_t bytes, const struct mok_peer_memory *memory)
@@ -110,8 +103,7 @@ static mok_status external_map(struct mok_peer *peer, size_t bytes, const struct
 static void external_unmap(struct mok_peer *peer, int keep)
 {
     (void)keep;
-    memset(peer->base, 0, (size_t)peer->num_ranks * sizeof *peer->base);
-    peer->bytes = 0;
+    mok_peer_forget_regions(peer);
 }
 
 static mok_status external_probe(void) { return MOK_OK; }

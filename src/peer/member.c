@@ -17,12 +17,16 @@ enum {
     MAX_NAMED_RANKS = 12 /* in a message */
 };
 
-mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config)
+mok_status mok_peer_create(size_t bytes, const struct mok_peer_ops *ops, const mok_group_config *config, struct mok_peer **peer_out)
 {
+    struct mok_peer *peer = calloc(1, bytes);
+    if (peer == NULL) {
+        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
+    }
     peer->base = calloc((size_t)config->num_ranks, sizeof *peer->base);
     peer->device = malloc((size_t)config->num_ranks * sizeof *peer->device);
     if (peer->base == NULL || peer->device == NULL) {
-        mok_peer_fini(peer);
+        mok_peer_destroy(peer);
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
     }
     for (int32_t r = 0; r < config->num_ranks; r++) {
@@ -32,15 +36,21 @@ mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, 
     peer->rank = config->rank;
     peer->num_ranks = config->num_ranks;
     peer->timeout_ms = config->peer_timeout_ms;
+    *peer_out = peer;
     return MOK_OK;
 }
 
-void mok_peer_fini(struct mok_peer *peer)
+void mok_peer_destroy(struct mok_peer *peer)
 {
     free(peer->base);
     free(peer->device);
-    peer->base = NULL;
-    peer->device = NULL;
+    free(peer);
+}
+
+void mok_peer_forget_regions(struct mok_peer *peer)
+{
+    memset(peer->base, 0, (size_t)peer->num_ranks * sizeof *peer->base);
+    peer->bytes = 0;
 }
 
 int64_t mok_peer_clock_ns(void)

@@ -1,15 +1,17 @@
 /*
- * What the kinds of peers share: the fields of struct mok_peer, bounded waiting, naming of ranks, and the exchange that ends `map`.
+ * What the kinds of peers share: making a peer and its fields, bounded waiting, naming of ranks, and the exchange that ends `map`.
  */
 #ifndef MOK_PEER_MEMBER_H
 #define MOK_PEER_MEMBER_H
 
 #include "peer/peer.h"
 
-/* Fills a zeroed peer. On failure nothing is allocated. Errors: MEMORY. */
-mok_status mok_peer_init(struct mok_peer *peer, const struct mok_peer_ops *ops, const mok_group_config *config);
-/* Frees what init allocated, not the peer itself. */
-void mok_peer_fini(struct mok_peer *peer);
+/* A peer of the kind `ops`: an object of `bytes` that begins with its struct mok_peer and is zero behind it. Errors: MEMORY. */
+mok_status mok_peer_create(size_t bytes, const struct mok_peer_ops *ops, const mok_group_config *config, struct mok_peer **peer_out);
+void mok_peer_destroy(struct mok_peer *peer);
+
+/* The end of unmap: no region has an address here any more. */
+void mok_peer_forget_regions(struct mok_peer *peer);
 
 /* Monotonic clock, and the moment timeout_ms from now; a limit that does not fit is no earlier than the end of the clock. */
 int64_t mok_peer_clock_ns(void);

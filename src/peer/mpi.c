@@ -306,8 +306,7 @@ static void forget(struct mpi_peer *self)
     free(self->come);
     free(self->reports);
     free(self->boards);
-    mok_peer_fini(&self->peer);
-    free(self);
+    mok_peer_destroy(&self->peer);
 }
 
 static void mpi_leave(struct mok_peer *peer)
@@ -323,15 +322,9 @@ static mok_status make_peer(const mok_group_config *wanted, MPI_Comm comm, struc
     mok_group_config known = *wanted, *config = &known;
     MPI_Comm_rank(comm, &config->rank);
 
-    struct mpi_peer *self = calloc(1, sizeof *self);
-    if (self == NULL) {
-        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
-    }
-    mok_status status = mok_peer_init(&self->peer, &mok_peer_mpi, config);
-    if (status != MOK_OK) {
-        free(self);
-        return status;
-    }
+    struct mok_peer *peer = NULL;
+    MOK_TRY(mok_peer_create(sizeof(struct mpi_peer), &mok_peer_mpi, config, &peer));
+    struct mpi_peer *self = (struct mpi_peer *)peer;
     self->report.rank = wanted->rank;
     self->boards = calloc((size_t)config->num_ranks, sizeof *self->boards);
     self->reports = calloc((size_t)config->num_ranks, sizeof *self->reports);

@@ -164,8 +164,7 @@ static void free_peer(struct nccl_peer *self)
         (void)cudaStreamDestroy(self->stream);
     }
     (void)cudaFree(self->exchange);
-    mok_peer_fini(&self->peer);
-    free(self);
+    mok_peer_destroy(&self->peer);
 }
 
 static void nccl_leave(struct mok_peer *peer)
@@ -203,16 +202,10 @@ static mok_status open_comm(struct nccl_peer *self, const mok_group_config *conf
 static mok_status nccl_join(const mok_group_config *config, struct mok_peer **peer_out)
 {
     int before = 0;
-    struct nccl_peer *self = calloc(1, sizeof *self);
-    if (self == NULL) {
-        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
-    }
-    mok_status status = mok_peer_init(&self->peer, &mok_peer_nccl, config);
-    if (status != MOK_OK) {
-        free(self);
-        return status;
-    }
-    status = cuda_status(cudaGetDevice(&before), "current device");
+    struct mok_peer *peer = NULL;
+    MOK_TRY(mok_peer_create(sizeof(struct nccl_peer), &mok_peer_nccl, config, &peer));
+    struct nccl_peer *self = (struct nccl_peer *)peer;
+    mok_status status = cuda_status(cudaGetDevice(&before), "current device");
     self->device = config->device >= 0 ? config->device : before;
     if (status == MOK_OK) {
         status = cuda_status(cudaSetDevice(self->device), "device of the group");
@@ -224,7 +217,7 @@ static mok_status nccl_join(const mok_group_config *config, struct mok_peer **pe
         drop_comm(self);
         free_peer(self);
     } else {
-        *peer_out = &self->peer;
+        *peer_out = peer;
     }
     (void)cudaSetDevice(before);
     return status;
@@ -367,7 +360,7 @@ static mok_status nccl_map(struct mok_peer *peer, size_t bytes, const struct mok
         peer->bytes = bytes;
     } else {
         close_window(self);
-        memset(peer->base, 0, (size_t)peer->num_ranks * sizeof *peer->base);
+        mok_peer_forget_regions(peer);
     }
     (void)cudaSetDevice(before);
     return status;
@@ -383,8 +376,7 @@ static void nccl_unmap(struct mok_peer *peer, int keep)
     if (!keep) {
         close_window(self);
     }
-    memset(peer->base, 0, (size_t)peer->num_ranks * sizeof *peer->base);
-    peer->bytes = 0;
+    mok_peer_forget_regions(peer);
     (void)cudaSetDevice(before);
 }
 

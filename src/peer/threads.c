@@ -236,8 +236,7 @@ static void threads_leave(struct mok_peer *peer)
         }
     }
     hub_release(self->hub);
-    mok_peer_fini(peer);
-    free(self);
+    mok_peer_destroy(peer);
 }
 
 /* The open meeting's seat, or one in a new meeting. With the hub's lock held. */
@@ -288,34 +287,24 @@ static mok_status find_hub(const mok_group_config *config, mok_hub **hub_out)
 
 static mok_status threads_join(const mok_group_config *config, struct mok_peer **peer_out)
 {
-    struct threads_peer *self = calloc(1, sizeof *self);
-    if (self == NULL) {
-        return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a peer", config->rank);
-    }
-    mok_status status = mok_peer_init(&self->peer, &mok_peer_threads, config);
+    struct mok_peer *peer = NULL;
+    MOK_TRY(mok_peer_create(sizeof(struct threads_peer), &mok_peer_threads, config, &peer));
+    struct threads_peer *self = (struct threads_peer *)peer;
+    mok_status status = find_hub(config, &self->hub);
     if (status != MOK_OK) {
-        goto err_self;
-    }
-    status = find_hub(config, &self->hub);
-    if (status != MOK_OK) {
-        goto err_init;
+        mok_peer_destroy(peer);
+        return status;
     }
     status = take_seat(self);
     if (status == MOK_OK) {
-        status = threads_allgather(&self->peer, NULL, 0, NULL);
+        status = threads_allgather(peer, NULL, 0, NULL);
     }
     if (status != MOK_OK) {
-        threads_leave(&self->peer);
+        threads_leave(peer);
         return status;
     }
-    *peer_out = &self->peer;
+    *peer_out = peer;
     return MOK_OK;
-
-err_init:
-    mok_peer_fini(&self->peer);
-err_self:
-    free(self);
-    return status;
 }
 
 static mok_status threads_map(struct mok_peer *peer, size_t bytes, const struct mok_peer_memory *memory)
@@ -344,8 +333,7 @@ static void threads_unmap(struct mok_peer *peer, int keep)
     if (peer->bytes > 0 && !keep) {
         self->memory.free(self->memory.context, peer->base[peer->rank]);
     }
-    memset(peer->base, 0, (size_t)peer->num_ranks * sizeof *peer->base);
-    peer->bytes = 0;
+    mok_peer_forget_regions(peer);
 }
 
 static mok_status threads_probe(void) { return MOK_OK; }
