@@ -70,17 +70,16 @@ static mok_status share(struct mok_peer *peer, struct verdict *mine, mok_status 
     if (all == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "no memory for the verdicts of %" PRId32 " ranks", peer->num_ranks);
     }
-    char text[1024];
-    mok_base_error_copy(text, sizeof text);
+    struct mok_kept kept = mok_base_keep(own);
     mine->status = own;
     if (own != MOK_OK) {
-        snprintf(mine->sentence, sizeof mine->sentence, "%.*s", (int)sizeof mine->sentence - 1, text);
+        snprintf(mine->sentence, sizeof mine->sentence, "%.*s", (int)sizeof mine->sentence - 1, kept.text);
     }
     mok_status status = peer->ops->allgather(peer, mine, sizeof *mine, all);
     if (own != MOK_OK) {
         /* It knows why it failed, whether or not the others heard of it. */
         free(all);
-        return mok_base_repeat(own, text);
+        return mok_base_repeat_kept(&kept);
     }
     if (status != MOK_OK) {
         free(all);

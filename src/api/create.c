@@ -114,15 +114,29 @@ static mok_status create_inner(mok_group *group)
     if (status == MOK_OK) {
         return MOK_OK;
     }
-    char text[1024];
-    mok_base_error_copy(text, sizeof text);
+    struct mok_kept failure = mok_base_keep(status);
     if (own == MOK_OK) {
         group->ops->abort(group->inner);
         (void)group->ops->destroy(group->inner); /* it can but say that the peers did not leave in the ordinary way */
     }
     mok_status gone = mok_api_agree_success(group->peer, MOK_OK);
     group->peer->ops->unmap(group->peer, gone != MOK_OK);
-    return mok_base_repeat(status, text);
+    return mok_base_repeat_kept(&failure);
+}
+
+/* From the first meeting to the last. `own`: what this rank has found out alone; where it is a failure, group is NULL. */
+static mok_status create_together(mok_group *group, struct mok_peer *peer, const mok_group_config *config, const struct mok_pass_setup *setup,
+                                  mok_status own)
+{
+    MOK_TRY(mok_api_agree_setup(peer, config, setup, own));
+    group->peer = peer;
+    group->setup = *setup;
+    MOK_TRY(map_region(group));
+    MOK_TRY(create_inner(group)); /* undoes the map */
+    for (int32_t idx = 0; idx < setup->num_saved; idx++) {
+        group->saved[idx].inner = group->ops->saved(group->inner, idx);
+    }
+    return MOK_OK;
 }
 
 mok_status mok_api_create(const mok_group_config *wanted, const struct mok_pass_ops *ops, const struct mok_peer_ops *peer_ops,
@@ -134,45 +148,27 @@ mok_status mok_api_create(const mok_group_config *wanted, const struct mok_pass_
     mok_group *group = NULL;
     struct mok_pass_setup setup;
     memset(&setup, 0, sizeof setup);
-    mok_status own = prepare(config, ops, &setup);
-    if (own == MOK_OK) {
+    mok_status alone = prepare(config, ops, &setup);
+    if (alone == MOK_OK) {
         MOK_TRY(check_room(config, &setup));
-        own = make_group(ops, config->num_saved, &group);
+        alone = make_group(ops, config->num_saved, &group);
     }
+    struct mok_kept own = mok_base_keep(alone);
     struct mok_peer *peer = NULL;
-    char text[1024];
-    mok_base_error_copy(text, sizeof text);
     mok_status status = peer_ops->join(config, &peer);
     if (status != MOK_OK) {
-        status = own != MOK_OK ? mok_base_repeat(own, text) : status;
-        goto err_group;
+        free_group(group);
+        return own.status != MOK_OK ? mok_base_repeat_kept(&own) : status;
     }
-    status = mok_api_agree_setup(peer, config, &setup, own);
+    status = create_together(group, peer, config, &setup, own.status);
     if (status != MOK_OK) {
-        goto err_join;
-    }
-    group->peer = peer;
-    group->setup = setup;
-    status = map_region(group);
-    if (status != MOK_OK) {
-        goto err_join;
-    }
-    status = create_inner(group); /* undoes the map */
-    if (status != MOK_OK) {
-        goto err_join;
-    }
-    for (int32_t idx = 0; idx < setup.num_saved; idx++) {
-        group->saved[idx].inner = ops->saved(group->inner, idx);
+        peer_ops->leave(peer);
+        free_group(group);
+        return status;
     }
     log_choices(group);
     *group_out = group;
     return MOK_OK;
-
-err_join:
-    peer_ops->leave(peer);
-err_group:
-    free_group(group);
-    return status;
 }
 
 mok_status mok_group_create(const mok_group_config *config, mok_group **group_out)

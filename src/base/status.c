@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 
-static _Thread_local char last_error[1024];
+static _Thread_local char last_error[MOK_SENTENCE_BYTES];
 
 mok_status mok_base_fail(mok_status status, const char *format, ...)
 {
@@ -29,6 +29,15 @@ mok_status mok_base_repeat(mok_status status, const char *text)
 }
 
 void mok_base_error_copy(char *text, size_t size) { snprintf(text, size, "%s", last_error); }
+
+struct mok_kept mok_base_keep(mok_status status)
+{
+    struct mok_kept kept = {.status = status};
+    mok_base_error_copy(kept.text, sizeof kept.text);
+    return kept;
+}
+
+mok_status mok_base_repeat_kept(const struct mok_kept *kept) { return mok_base_repeat(kept->status, kept->text); }
 
 const char *mok_last_error(void) { return last_error; }
 

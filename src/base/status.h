@@ -7,6 +7,8 @@
 
 #include <mok/mok.h>
 
+enum { MOK_SENTENCE_BYTES = 1024 }; /* of the longest sentence, with its end */
+
 /* Stores the sentence for mok_last_error, logs it when MOK_LOG asks for it, and returns `status`. */
 mok_status mok_base_fail(mok_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -15,6 +17,17 @@ mok_status mok_base_repeat(mok_status status, const char *text);
 
 /* Copies this thread's sentence into `text` (cut to size, always terminated); for worker threads that hand a failure to a caller. */
 void mok_base_error_copy(char *text, size_t size);
+
+/* A status with its sentence, kept while other calls go on that may fail, too. */
+struct mok_kept {
+    mok_status status;
+    char text[MOK_SENTENCE_BYTES];
+};
+
+/* `status`, and this thread's sentence as it is now. */
+struct mok_kept mok_base_keep(mok_status status);
+/* mok_base_repeat of what was kept. */
+mok_status mok_base_repeat_kept(const struct mok_kept *kept);
 
 #define MOK_TRY(call)                              \
     do {                                           \

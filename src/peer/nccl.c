@@ -295,8 +295,7 @@ static mok_status agree(struct nccl_peer *self, mok_status own)
 {
     int32_t num_ranks = self->peer.num_ranks;
     int32_t *all = malloc((size_t)num_ranks * sizeof *all), mine = own;
-    char text[1024];
-    mok_base_error_copy(text, sizeof text);
+    struct mok_kept kept = mok_base_keep(own);
     if (all == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory to meet %d ranks", self->peer.rank, num_ranks);
     }
@@ -307,7 +306,7 @@ static mok_status agree(struct nccl_peer *self, mok_status own)
         }
     }
     free(all);
-    return own != MOK_OK ? mok_base_repeat(own, text) : status;
+    return own != MOK_OK ? mok_base_repeat_kept(&kept) : status;
 }
 
 static void close_window(struct nccl_peer *self)
