@@ -299,8 +299,8 @@ typedef struct mok_fault {
     int32_t status;        /* mok_status of the group */
     int32_t site;          /* which wait: mok_site_name(site) */
     int32_t rank;          /* rank that waited: this rank. With MOK_ERR_ABORTED the rank that it came from: this one if mok_group_abort was
-                              called here, a peer that gave up or aborted, or one that has left (then site and index name the wait for
-                              it); -1 where that is not known (CUDA: all peers) */
+                              called here, a peer that gave up or aborted (one of them, where several did), or one that has left: then
+                              site, index, expected and seen tell of the wait for it, and else they are zero */
     int32_t block;         /* worker index that waited */
     int64_t index;         /* which one of that kind: source rank for barriers, minibatch or row tile for counters */
     int64_t expected;      /* value waited for; with MOK_ERR_DISAGREE a number that stands for this rank's pass */

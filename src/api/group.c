@@ -57,12 +57,10 @@ static void describe_limit(const mok_group *group, int32_t site, char *text, siz
     }
 }
 
-/* Who ended the group, as far as this rank knows. A wait for a rank that has left names it twice. */
+/* Who ended the group. A wait for a rank that has left names it twice. */
 static void describe_abort(const mok_group *group, const mok_fault *fault, char *text, size_t size)
 {
-    if (fault->rank < 0) {
-        snprintf(text, size, "a peer gave up, or the group was aborted");
-    } else if (fault->rank == group->setup.dims.rank) {
+    if (fault->rank == group->setup.dims.rank) {
         snprintf(text, size, "mok_group_abort was called on this rank");
     } else if (is_between_ranks(fault->site) && fault->index == fault->rank) {
         snprintf(text, size, "rank %" PRId32 " has left the group", fault->rank);

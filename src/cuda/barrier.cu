@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(MOK_CUDA_ONE_BLOCK) barrier_between
 {
     uint32_t n = *args.epoch + (uint32_t)args.ahead;
     int alive = args.needs == NULL || *args.needs != 0;
-    alive = alive && mok_cuda_may_meet(&args.watch, n, args.site);
+    alive = alive && mok_cuda_may_meet(&args.watch);
     uint64_t tag = args.tags_off > 0 ? args.tag | *args.build : 0;
     if (alive && args.arrives && args.tags_off > 0) {
         leave_tags(&args, tag);

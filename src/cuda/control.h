@@ -5,7 +5,8 @@
  * Rules.
  *  - The control block is zeroed once, at creation. Counts of builds and passes live here and not on the host, so that a captured graph
  *    replays with the right ones.
- *  - The record is written by the device (and by the host when a call fails), read by the host without synchronising. The first fault wins.
+ *  - The record is written by the device, once, and read by the host without synchronising.
+ *    What the host finds first it keeps to itself (rank_calls.c).
  *  - After an ENTRY or EXIT barrier that did not complete, `pass_ok` is 0; after a SCHED barrier the schedule has no rows. The kernels behind it then touch no peer.
  */
 #ifndef MOK_CUDA_CONTROL_H

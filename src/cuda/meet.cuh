@@ -32,14 +32,13 @@ MOK_DEVICE int mok_cuda_wait_for_ranks(const struct mok_cuda_watch *watch, int64
 }
 
 /* A rank that is aborted neither arrives nor waits: its peers see the abort word. Called by all threads of a block; 1 = go on. */
-MOK_DEVICE int mok_cuda_may_meet(const struct mok_cuda_watch *watch, uint32_t n, int32_t site)
+MOK_DEVICE int mok_cuda_may_meet(const struct mok_cuda_watch *watch)
 {
-    int aborted = mok_cuda_abort_word(watch) != 0;
-    if (aborted && threadIdx.x == 0) {
-        struct mok_cuda_sight sight = {site, -1, (int64_t)n, 0};
-        mok_cuda_give_up(watch, &sight);
+    uint32_t raised = mok_cuda_abort_word(watch);
+    if (raised != 0 && threadIdx.x == 0) {
+        mok_cuda_give_up(watch, raised);
     }
-    return !aborted;
+    return raised == 0;
 }
 
 #endif

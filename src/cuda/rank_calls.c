@@ -19,34 +19,43 @@ enum {
 
 /* ---- state ------------------------------------------------------------------------------------------------------------------ */
 
-mok_status mok_cuda_status_now(const struct mok_pass_group *group)
+/* is_host_out: the host has found it, the record says nothing of it. */
+static mok_status look(const struct mok_pass_group *group, int *is_host_out)
 {
-    return (mok_status)__atomic_load_n(&group->record->status, __ATOMIC_ACQUIRE);
+    int32_t status = __atomic_load_n(&group->host_fault, __ATOMIC_ACQUIRE);
+    *is_host_out = status != MOK_OK;
+    return (mok_status)(*is_host_out ? status : __atomic_load_n(&group->record->status, __ATOMIC_ACQUIRE));
 }
 
-/* A fault that the host found. The first one stands. */
-static void record_on_host(struct mok_pass_group *group, mok_status status)
+mok_status mok_cuda_status_now(const struct mok_pass_group *group)
+{
+    int is_host;
+    return look(group, &is_host);
+}
+
+/* The first fault stands. Not in the kernels' record: they write that when they see the abort word that follows. */
+static void note_on_host(struct mok_pass_group *group, mok_status status)
 {
     int32_t none = MOK_OK;
-    if (mok_cuda_status_now(group) != MOK_OK) {
-        return;
+    if (mok_cuda_status_now(group) == MOK_OK) {
+        __atomic_compare_exchange_n(&group->host_fault, &none, (int32_t)status, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
-    group->record->rank = group->setup.dims.rank;
-    __atomic_compare_exchange_n(&group->record->status, &none, (int32_t)status, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 mok_status mok_cuda_state(struct mok_pass_group *group, mok_group_state *state_out)
 {
     const volatile struct mok_cuda_record *record = group->record;
-    mok_status status = mok_cuda_status_now(group);
+    int is_host;
+    mok_status status = look(group, &is_host);
     state_out->bad_ids = record->bad_ids;
     state_out->passes_done = record->passes_done;
     memset(&state_out->fault, 0, sizeof state_out->fault);
-    if (status != MOK_OK) {
-        state_out->fault.status = status;
+    state_out->fault.status = status;
+    if (is_host) {
+        state_out->fault.rank = group->setup.dims.rank;
+    } else if (status != MOK_OK) {
         state_out->fault.site = record->site;
-        int is_own = status == MOK_ERR_ABORTED && __atomic_load_n(&group->has_aborted, __ATOMIC_ACQUIRE);
-        state_out->fault.rank = is_own ? group->setup.dims.rank : record->rank;
+        state_out->fault.rank = record->rank;
         state_out->fault.block = record->block;
         state_out->fault.index = record->index;
         state_out->fault.expected = record->expected;
@@ -73,21 +82,14 @@ mok_status mok_cuda_raise(struct mok_pass_group *group, int64_t word_off, uint32
 static void abort_with(struct mok_pass_group *group, mok_status status)
 {
     int32_t before = 0;
-    record_on_host(group, status);
+    note_on_host(group, status);
     if (mok_cuda_enter_device(group->device, &before) == MOK_OK) {
         (void)mok_cuda_raise(group, group->setup.region.abort, 1u + (uint32_t)group->setup.dims.rank);
         mok_cuda_leave_device(group->device, before);
     }
 }
 
-/* A kernel that waits here sees the word and writes a record of its own, which does not know whose abort it was. */
-void mok_cuda_abort(struct mok_pass_group *group)
-{
-    if (mok_cuda_status_now(group) == MOK_OK) {
-        __atomic_store_n(&group->has_aborted, 1, __ATOMIC_RELEASE);
-    }
-    abort_with(group, MOK_ERR_ABORTED);
-}
+void mok_cuda_abort(struct mok_pass_group *group) { abort_with(group, MOK_ERR_ABORTED); }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------------ */
 
@@ -145,7 +147,7 @@ int mok_cuda_is_done(struct mok_pass_group *group, cudaError_t query)
     }
     if (query != cudaSuccess) {
         (void)mok_cuda_check(query, "work of the group");
-        record_on_host(group, MOK_ERR_DEVICE);
+        note_on_host(group, MOK_ERR_DEVICE);
     }
     return query == cudaSuccess;
 }

@@ -96,7 +96,7 @@ struct mok_pass_group {
     cudaStream_t own_stream;
     cudaEvent_t last_done;
     int32_t has_last;
-    int32_t has_aborted; /* mok_group_abort was called here, before anything else ended the group; atomic */
+    int32_t host_fault; /* mok_status that this rank's host found when nothing else had ended the group; atomic, written once */
 
     mok_event *events;      /* trace, device memory; NULL = off. Launches of the stream */
     mok_event *lane_events; /* [num_lanes, max_events] roles of the persistent kernels' CTAs (trace/lane.h); NULL = there are none */

@@ -2,7 +2,7 @@
  * Waits on the device that end: each has a limit, a name, and polls this rank's abort word (protocol.md section 6).
  *
  * An expired wait writes the record and raises the abort word of every rank. A wait that sees the abort word of its own rank writes the record,
- * too, so that the host learns of it without asking the device.
+ * too, so that the host learns of it without asking the device: who raised it, and nothing of itself, for it is not what went wrong.
  */
 #ifndef MOK_CUDA_WATCH_CUH
 #define MOK_CUDA_WATCH_CUH
@@ -34,10 +34,13 @@ struct mok_cuda_sight {
     int64_t seen;
 };
 
-/* Writes the record, once in the life of a group. `rank` is this rank, or -1 when a peer raised the abort. */
+/* 1: this thread writes the record. One does in the life of a group. */
+MOK_DEVICE int mok_cuda_claim_record(const struct mok_cuda_watch *watch) { return atomicCAS(&watch->control->fault_claim, 0u, 1u) == 0; }
+
+/* `rank` is this rank. */
 MOK_DEVICE void mok_cuda_record_fault(const struct mok_cuda_watch *watch, int32_t status, int32_t rank, const struct mok_cuda_sight *sight)
 {
-    if (atomicCAS(&watch->control->fault_claim, 0u, 1u) != 0) {
+    if (!mok_cuda_claim_record(watch)) {
         return;
     }
     volatile struct mok_cuda_record *record = watch->record;
@@ -65,10 +68,16 @@ MOK_DEVICE void mok_cuda_expire(const struct mok_cuda_watch *watch, const struct
     mok_cuda_raise_abort(watch);
 }
 
-/* A peer (or this rank's host) raised the abort: record only. */
-MOK_DEVICE void mok_cuda_give_up(const struct mok_cuda_watch *watch, const struct mok_cuda_sight *sight)
+/* The abort word is `raised`: record only. */
+MOK_DEVICE void mok_cuda_give_up(const struct mok_cuda_watch *watch, uint32_t raised)
 {
-    mok_cuda_record_fault(watch, MOK_ERR_ABORTED, -1, sight);
+    if (!mok_cuda_claim_record(watch)) {
+        return;
+    }
+    volatile struct mok_cuda_record *record = watch->record;
+    record->rank = (int32_t)raised - 1;
+    mok_hw_fence_sys();
+    record->status = MOK_ERR_ABORTED;
 }
 
 /* Waits until a peer's word has reached n, by signed difference: acquire, partner of mok_hw_store_release_sys. 1 = reached. */
@@ -82,8 +91,9 @@ MOK_DEVICE int mok_cuda_wait_word(const struct mok_cuda_watch *watch, const uint
             return 1;
         }
         struct mok_cuda_sight sight = {site, source, (int64_t)n, (int64_t)seen};
-        if (mok_cuda_abort_word(watch) != 0) {
-            mok_cuda_give_up(watch, &sight);
+        uint32_t raised = mok_cuda_abort_word(watch);
+        if (raised != 0) {
+            mok_cuda_give_up(watch, raised);
             return 0;
         }
         if (mok_hw_time_ns() - since > limit_ns) {

@@ -92,6 +92,16 @@ static void meet(struct meeting *meeting, int threads)
 void emulate_sync_warp(void) { meet(&emulate_me->cta->warp[emulate_me->idx / EMULATE_WARP], EMULATE_WARP); }
 void emulate_sync_cta(void) { meet(&emulate_me->cta->all, EMULATE_THREADS); }
 
+int emulate_sync_cta_and(int value)
+{
+    struct cta *cta = emulate_me->cta;
+    cta->slots[emulate_me->idx] = value != 0;
+    emulate_sync_cta();
+    int all = std::all_of(cta->slots, cta->slots + EMULATE_THREADS, [](uint64_t slot) { return slot != 0; });
+    emulate_sync_cta();
+    return all;
+}
+
 void emulate_cluster_arrive(void)
 {
     struct meeting *all = &emulate_me->cta->cluster->all;
@@ -118,6 +128,11 @@ void emulate_later(std::function<void(void)> work)
     uint64_t delay = draw() % MAX_DELAY * (draw() % RARE == 0 ? LONGER : 1);
     machine.events.push_back({machine.ticks + delay, std::move(work)});
     machine.next_event = std::min(machine.next_event, machine.ticks + delay);
+}
+
+void emulate_deed(void (*deed)(void *context), void *context)
+{
+    emulate_later([deed, context] { deed(context); });
 }
 
 /* ---- scheduler -------------------------------------------------------------------------------------------------------------- */

@@ -40,6 +40,9 @@ extern "C" {
  * when one is done. */
 void emulate_run(void (*kernel)(const void *args), const void *args, int32_t num_ctas, int32_t cluster, int32_t resident, uint64_t seed);
 
+/* From a running thread: deed(context) happens at a random moment from now on. */
+void emulate_deed(void (*deed)(void *context), void *context);
+
 /* The next arrival at one of the barriers that stand in bytes [first, end) of a CTA's shared memory is lost, once: for tests of limits. */
 void emulate_lose_arrival(uint32_t first, uint32_t end);
 
@@ -60,6 +63,8 @@ void emulate_fail(const char *what);
 
 void emulate_sync_warp(void);
 void emulate_sync_cta(void);
+/* Whether all threads of the CTA gave a value other than 0. */
+int emulate_sync_cta_and(int value);
 void emulate_cluster_arrive(void);
 void emulate_cluster_wait(void);
 /* Each lane gives a value; slots[lane] of all lanes come back. */

@@ -55,15 +55,23 @@ struct emulate_grid_dim {
     } x;
 };
 
+struct emulate_block_dim {
+    struct {
+        operator uint32_t() const { return EMULATE_THREADS; }
+    } x;
+};
+
 static const struct emulate_thread_idx threadIdx;
 static const struct emulate_block_idx blockIdx;
 static const struct emulate_grid_dim gridDim;
+static const struct emulate_block_dim blockDim;
 
 using std::max;
 using std::min;
 
 static inline void __syncwarp(void) { emulate_sync_warp(); }
 static inline void __syncthreads(void) { emulate_sync_cta(); }
+static inline int __syncthreads_and(int value) { return emulate_sync_cta_and(value); }
 
 template <typename T> static inline T __shfl_sync(uint32_t, T value, int lane)
 {
@@ -262,8 +270,22 @@ MOK_DEVICE uint32_t mok_hw_count_acq_rel_cta(uint32_t *word, uint32_t last)
 MOK_DEVICE uint32_t mok_hw_load_relaxed_gpu(const uint32_t *word) { return *word; }
 MOK_DEVICE void mok_hw_add_release_gpu(uint32_t *word, uint32_t value) { *word += emulate_loses_count(word) ? 0 : value; }
 MOK_DEVICE void mok_hw_add_relaxed_gpu(uint32_t *word, uint32_t value) { *word += value; }
-MOK_DEVICE uint32_t mok_hw_load_acquire_sys(const uint32_t *word) { return *word; }
-MOK_DEVICE uint32_t mok_hw_load_relaxed_sys(const uint32_t *word) { return *word; }
+
+/* Peers go on between two looks at their words. */
+MOK_DEVICE uint32_t mok_hw_load_acquire_sys(const uint32_t *word)
+{
+    emulate_yield();
+    return *word;
+}
+
+MOK_DEVICE uint32_t mok_hw_load_relaxed_sys(const uint32_t *word)
+{
+    emulate_yield();
+    return *word;
+}
+
+MOK_DEVICE uint64_t mok_hw_load_relaxed_sys_u64(const uint64_t *word) { return *word; }
+MOK_DEVICE void mok_hw_store_relaxed_sys_u64(uint64_t *word, uint64_t value) { *word = value; }
 MOK_DEVICE void mok_hw_store_release_sys(uint32_t *word, uint32_t value) { *word = value; }
 MOK_DEVICE void mok_hw_store_relaxed_sys(uint32_t *word, uint32_t value) { *word = value; }
 MOK_DEVICE void mok_hw_fence_cluster(void) {}

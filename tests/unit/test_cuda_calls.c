@@ -30,6 +30,7 @@ enum { TOKENS = 16, EXPERTS = 4, TOP_K = 2, HIDDEN = 64, INTER = 72, SHARED = 40
 
 static int is_in_call, num_enqueued, num_refused;
 static const char *refused;
+static int fails_at_launch; /* the launch from now on that fails; 0 = none */
 
 /* Of a function that a call may use. */
 static cudaError_t enqueue(void)
@@ -99,6 +100,9 @@ FAKE(cudaGetDriverEntryPointByVersion, const char *name, void **entry, unsigned 
 FAKE(cudaLaunchKernelExC, const cudaLaunchConfig_t *config, const void *function, void **params)
 {
     (void)config;
+    if (fails_at_launch > 0 && --fails_at_launch == 0) {
+        return cudaErrorLaunchFailure;
+    }
     if (function == mok_cuda_raise_kernel().function) { /* a group that leaves looks for its own word */
         const struct mok_cuda_raise_args *args = params[0];
         *(uint32_t *)(void *)(args->watch.own + args->word_off) = args->value;
@@ -343,38 +347,60 @@ static void a_call_that_waits_is_seen(void **state)
     close_bed(&bed);
 }
 
-/* Who aborted is known to the host where it did so itself; a kernel that saw the word and records its wait does not know. */
-static void own_abort_is_told_as_such(void **state)
+/* What a kernel records that sees an abort word. */
+static void record_abort(const struct bed *bed, int32_t raiser)
+{
+    bed->group->inner->record->rank = raiser;
+    bed->group->inner->record->status = MOK_ERR_ABORTED;
+}
+
+static void expect_fault(struct bed *bed, mok_status status, int32_t rank, const char *words)
+{
+    mok_group_state state = {.struct_size = sizeof state};
+    assert_int_equal(mok_group_status(bed->group, &state), status);
+    assert_int_equal(state.fault.status, status);
+    assert_int_equal(state.fault.site, MOK_SITE_NONE);
+    assert_int_equal(state.fault.rank, rank);
+    assert_non_null(strstr(mok_last_error(), words));
+    close_bed(bed);
+}
+
+/* Of an abort here and one of a peer the first is told. Which peer the record says. */
+static void who_aborted_first_is_told(void **state)
 {
     struct bed bed;
-    mok_group_state group_state = {.struct_size = sizeof group_state};
     (void)state;
-    for (int is_recorded = 0; is_recorded < 2; is_recorded++) {
+    for (int32_t raiser = -1; raiser < 2; raiser++) { /* none, the own kernels that see the word, a peer */
         open_bed(&bed, MOK_PATH_AUTO, 0, MOK_DTYPE_FP32);
         assert_int_equal(mok_group_abort(bed.group), MOK_OK);
-        if (is_recorded) {
-            bed.group->inner->record->rank = -1;
-            bed.group->inner->record->site = MOK_SITE_ENTRY_BARRIER;
+        if (raiser >= 0) {
+            record_abort(&bed, raiser);
         }
-        assert_int_equal(mok_group_status(bed.group, &group_state), MOK_ERR_ABORTED);
-        assert_int_equal(group_state.fault.rank, 0);
-        assert_non_null(strstr(mok_last_error(), "mok_group_abort was called on this rank"));
-        close_bed(&bed);
+        expect_fault(&bed, MOK_ERR_ABORTED, 0, "mok_group_abort was called on this rank");
     }
     open_bed(&bed, MOK_PATH_AUTO, 0, MOK_DTYPE_FP32);
-    bed.group->inner->record->rank = -1; /* a peer's abort, as a kernel records it; the own one comes too late */
-    bed.group->inner->record->status = MOK_ERR_ABORTED;
+    record_abort(&bed, 1);
     assert_int_equal(mok_group_abort(bed.group), MOK_OK);
-    assert_int_equal(mok_group_status(bed.group, &group_state), MOK_ERR_ABORTED);
-    assert_int_equal(group_state.fault.rank, -1);
-    assert_non_null(strstr(mok_last_error(), "a peer gave up, or the group was aborted"));
-    close_bed(&bed);
+    expect_fault(&bed, MOK_ERR_ABORTED, 1, "rank 1 gave up first, or aborted the group");
+}
+
+/* A call that fails half-way aborts the group: kernels that wait see the word and record it, and the failure is still what is told. */
+static void failed_call_is_not_told_as_an_abort(void **state)
+{
+    struct bed bed;
+    (void)state;
+    open_bed(&bed, MOK_PATH_AUTO, 0, MOK_DTYPE_FP32);
+    fails_at_launch = 2;
+    assert_int_equal(mok_schedule_build(bed.schedule, NULL, 0, &bed), MOK_ERR_DEVICE);
+    record_abort(&bed, 0);
+    expect_fault(&bed, MOK_ERR_DEVICE, 0, "the device or the library reported an error");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_abort_is_told_as_such),
+        cmocka_unit_test(who_aborted_first_is_told),
+        cmocka_unit_test(failed_call_is_not_told_as_an_abort),
         cmocka_unit_test(calls_only_enqueue),
         cmocka_unit_test(a_call_that_waits_is_seen),
     };

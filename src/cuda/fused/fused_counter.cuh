@@ -36,9 +36,9 @@ struct mok_fused_patience {
 MOK_DEVICE int mok_fused_may_wait(const struct mok_fused_args *args, struct mok_fused_patience *patience, const struct mok_wait *wait,
                                   uint32_t seen)
 {
-    struct mok_cuda_sight sight = {mok_site_of_counter(wait->counter), wait->index, (int64_t)wait->target, (int64_t)seen};
-    if (mok_cuda_abort_word(&args->watch) != 0) {
-        mok_cuda_give_up(&args->watch, &sight);
+    uint32_t raised = mok_cuda_abort_word(&args->watch);
+    if (raised != 0) {
+        mok_cuda_give_up(&args->watch, raised);
         return 0;
     }
     uint32_t progress = mok_hw_load_relaxed_gpu(&args->state->progress);
@@ -47,6 +47,7 @@ MOK_DEVICE int mok_fused_may_wait(const struct mok_fused_args *args, struct mok_
         patience->progress = progress;
         patience->since = now;
     } else if (now - patience->since > args->watch.local_limit_ns) {
+        struct mok_cuda_sight sight = {mok_site_of_counter(wait->counter), wait->index, (int64_t)wait->target, (int64_t)seen};
         mok_cuda_expire(&args->watch, &sight);
         return 0;
     }

@@ -171,13 +171,12 @@ MOK_DEVICE void write_totals(const struct mok_cuda_own_args *args, const struct 
 /* SCHED(n). 1 in all threads = every source has published. The abort word is on its way while the sources' words are looked at. */
 MOK_DEVICE int wait_for_sources(const struct mok_cuda_own_args *args, uint32_t n)
 {
-    uint32_t aborted = mok_cuda_abort_word(&args->watch);
+    uint32_t raised = mok_cuda_abort_word(&args->watch);
     int ok = mok_cuda_wait_for_ranks(&args->watch, args->sched_off, n, MOK_SITE_SCHED_BARRIER);
-    if (aborted != 0 && threadIdx.x == 0) {
-        struct mok_cuda_sight sight = {MOK_SITE_SCHED_BARRIER, -1, (int64_t)n, 0};
-        mok_cuda_give_up(&args->watch, &sight);
+    if (raised != 0 && threadIdx.x == 0) {
+        mok_cuda_give_up(&args->watch, raised);
     }
-    return __syncthreads_and(ok && aborted == 0);
+    return __syncthreads_and(ok && raised == 0);
 }
 
 /* The largest i with from[i] <= value, 0 <= i < count, from[0] <= value. Of equal ones the last: runs without elements are passed over. */

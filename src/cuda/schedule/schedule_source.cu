@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) scatter_routes(const 
     mok_hw_grid_wait();
     uint32_t n = args.watch.control->sched + 1;
     load_ids(args.clean_ids, first + threadIdx.x % WARP, WARP, end, ids);
-    int may_meet = mok_cuda_may_meet(&args.watch, n, MOK_SITE_SCHED_BARRIER); /* here, beside other loads, and not when all wait for it */
+    int may_meet = mok_cuda_may_meet(&args.watch); /* here, beside other loads, and not when all wait for it */
     place_block(&args, tables, tables + experts, warp_sums);
     __syncthreads();
     count_warp(&args, ids, first, end, mine);

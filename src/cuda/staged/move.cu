@@ -109,14 +109,15 @@ MOK_DEVICE void give_items(const struct mok_cuda_move_args *args, struct mover *
 /* 1 while the mover may go on waiting. */
 MOK_DEVICE int may_wait(const struct mok_cuda_watch *watch, struct mover *mover)
 {
-    struct mok_cuda_sight sight = {MOK_SITE_COPY, mover->next, 1, 0};
-    if (mok_cuda_abort_word(watch) != 0) {
-        mok_cuda_give_up(watch, &sight);
+    uint32_t raised = mok_cuda_abort_word(watch);
+    if (raised != 0) {
+        mok_cuda_give_up(watch, raised);
         return 0;
     }
     uint64_t now = mok_hw_time_ns();
     mover->since = mover->num_looks == PATIENCE ? now : mover->since;
     if (now - mover->since > watch->local_limit_ns) {
+        struct mok_cuda_sight sight = {MOK_SITE_COPY, mover->next, 1, 0};
         mok_cuda_expire(watch, &sight);
         return 0;
     }
