@@ -396,7 +396,7 @@ MOK_EXPORT void mok_schedule_destroy(mok_schedule *schedule);
  * num_tokens: T of this rank, 0..T_max.
  * A rank that builds where another runs a pass is found by no backend: both wait until peer_timeout_ms is over, and the group fails with
  * MOK_ERR_TIMEOUT or MOK_ERR_ABORTED. A rank that has left (mok_group_destroy) without making a call that others make is named to them at
- * once with the CPU backend, as MOK_ERR_ABORTED; with CUDA they wait until peer_timeout_ms is over. The same holds for passes.
+ * once, as MOK_ERR_ABORTED. The same holds for passes.
  * Errors: ARGUMENT; MEMORY; DEVICE (CUDA). An error from CUDA itself fails the group. */
 MOK_EXPORT MOK_MUST_USE mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_t num_tokens, mok_stream stream);
 

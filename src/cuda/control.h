@@ -46,6 +46,7 @@ struct mok_cuda_watch {
     struct mok_cuda_control *control; /* of this rank, device memory */
     struct mok_cuda_record *record;   /* of this rank, device address of pinned host memory */
     int64_t abort_off;                /* of the abort word in a region */
+    int64_t left_off;                 /* of the `left` words [num_ranks] in a region */
     uint64_t peer_limit_ns;
     uint64_t local_limit_ns;
     int32_t rank;

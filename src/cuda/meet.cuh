@@ -5,6 +5,8 @@
  * | arrive: everything this rank did before, seen  | wait: everything behind it on rank s, which           |
  * | by the arriving threads, then                  | reads its own word[self] by load_acquire_sys          |
  * | store_release_sys to word[self] of rank s      |                                                       |
+ * | leave (raise_word), behind all arrivals:       | wait: a look at own left[s] by load_acquire_sys, then |
+ * | store_release_sys to left[self] of rank s      | at the word once more                                 |
  */
 #ifndef MOK_CUDA_MEET_CUH
 #define MOK_CUDA_MEET_CUH

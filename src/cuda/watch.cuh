@@ -37,7 +37,7 @@ struct mok_cuda_sight {
 /* 1: this thread writes the record. One does in the life of a group. */
 MOK_DEVICE int mok_cuda_claim_record(const struct mok_cuda_watch *watch) { return atomicCAS(&watch->control->fault_claim, 0u, 1u) == 0; }
 
-/* `rank` is this rank. */
+/* `rank` is this rank, or the one that has left. */
 MOK_DEVICE void mok_cuda_record_fault(const struct mok_cuda_watch *watch, int32_t status, int32_t rank, const struct mok_cuda_sight *sight)
 {
     if (!mok_cuda_claim_record(watch)) {
@@ -80,18 +80,44 @@ MOK_DEVICE void mok_cuda_give_up(const struct mok_cuda_watch *watch, uint32_t ra
     record->status = MOK_ERR_ABORTED;
 }
 
-/* Waits until a peer's word has reached n, by signed difference: acquire, partner of mok_hw_store_release_sys. 1 = reached. */
+/*
+ * `source` has left and will never come: an abort from that rank. But if its group was dead when it left, from the rank that raised that, whose
+ * store to this rank may still be on its way.
+ */
+MOK_DEVICE void mok_cuda_forsake(const struct mok_cuda_watch *watch, int32_t source, const struct mok_cuda_sight *sight)
+{
+    uint32_t raised = mok_hw_load_relaxed_sys(mok_cuda_word(watch, source, watch->abort_off));
+    if (raised != 0) {
+        mok_cuda_give_up(watch, raised);
+        mok_hw_store_relaxed_sys(mok_cuda_word(watch, watch->rank, watch->abort_off), raised);
+        return;
+    }
+    mok_cuda_record_fault(watch, MOK_ERR_ABORTED, source, sight);
+    mok_cuda_raise_abort(watch);
+}
+
+/*
+ * Waits until the word of a peer has reached n, by signed difference: acquire, partner of mok_hw_store_release_sys. 1 = reached.
+ * The peer stores `left` behind all its arrivals: a word that is too low in a look behind one that saw `left` stays so.
+ */
 MOK_DEVICE int mok_cuda_wait_word(const struct mok_cuda_watch *watch, const uint32_t *word, uint32_t n, uint64_t limit_ns, int32_t site,
                                   int32_t source)
 {
+    const uint32_t *left = (const uint32_t *)(watch->own + watch->left_off) + source;
     uint64_t since = mok_hw_time_ns();
+    uint32_t has_left = 0;
     for (;;) {
         uint32_t seen = mok_hw_load_acquire_sys(word);
         if ((int32_t)(seen - n) >= 0) {
             return 1;
         }
         struct mok_cuda_sight sight = {site, source, (int64_t)n, (int64_t)seen};
+        if (has_left != 0) {
+            mok_cuda_forsake(watch, source, &sight);
+            return 0;
+        }
         uint32_t raised = mok_cuda_abort_word(watch);
+        has_left = mok_hw_load_acquire_sys(left); /* beside the abort word: a look takes no longer for it */
         if (raised != 0) {
             mok_cuda_give_up(watch, raised);
             return 0;

@@ -1,5 +1,5 @@
 /*
- * Ranks that come late, abort or stay away while another waits at a barrier between ranks, on the emulated machine: rank HERE runs the kernel's own
+ * Ranks that come late, leave, abort or stay away while another waits at a barrier between ranks, on the emulated machine: rank HERE runs the kernel's own
  * source, what the others do are stores, before it begins or at a random moment of it. What the barrier says, what it records, and which abort words it
  * raises must be the same with any seed.
  */
@@ -33,7 +33,21 @@ static uint32_t *word_of(const struct scene *scene, int32_t rank, int64_t offset
 /* ---- what the others do ------------------------------------------------------------------------------------------------------------ */
 
 static void comes(void *context) { word_of(context, HERE, words_off(context))[LATE] = NUMBER; }
+static void leaves(void *context) { word_of(context, HERE, ((struct scene *)context)->layout.left)[LATE] = 1; }
 static void is_aborted(void *context) { *word_of(context, HERE, ((struct scene *)context)->layout.abort) = 1 + OTHER; }
+
+static void comes_and_leaves(void *context)
+{
+    comes(context);
+    leaves(context);
+}
+
+/* The abort of OTHER has reached LATE, and not yet HERE. */
+static void leaves_dead(void *context)
+{
+    *word_of(context, LATE, ((struct scene *)context)->layout.abort) = 1 + OTHER;
+    leaves(context);
+}
 
 /* ---- cases ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -47,6 +61,13 @@ static const struct meet_case {
     int32_t stays_away;     /* HERE does not arrive */
 } cases[] = {
     {"comes late", NULL, comes, MOK_OK, 0, 0, {0, 0, 0}, 0},
+    {"comes and leaves", NULL, comes_and_leaves, MOK_OK, 0, 0, {0, 0, 0}, 0},
+    {"had come, leaves", comes, leaves, MOK_OK, 0, 0, {0, 0, 0}, 0},
+    {"had come and left", comes_and_leaves, NULL, MOK_OK, 0, 0, {0, 0, 0}, 0},
+    {"leaves", NULL, leaves, MOK_ERR_ABORTED, LATE, 1, {1 + HERE, 1 + HERE, 1 + HERE}, 0},
+    {"had left", leaves, NULL, MOK_ERR_ABORTED, LATE, 1, {1 + HERE, 1 + HERE, 1 + HERE}, 0},
+    {"leaves a dead group", NULL, leaves_dead, MOK_ERR_ABORTED, OTHER, 0, {1 + OTHER, 1 + OTHER, 0}, 0},
+    {"had left a dead group", leaves_dead, NULL, MOK_ERR_ABORTED, OTHER, 0, {1 + OTHER, 1 + OTHER, 0}, 0},
     {"does not come, another aborts", NULL, is_aborted, MOK_ERR_ABORTED, OTHER, 0, {1 + OTHER, 0, 0}, 0},
     {"does not come, another had aborted", is_aborted, NULL, MOK_ERR_ABORTED, OTHER, 0, {1 + OTHER, 0, 0}, 1},
     {"does not come", NULL, NULL, MOK_ERR_TIMEOUT, HERE, 1, {1 + HERE, 1 + HERE, 1 + HERE}, 0},
@@ -62,6 +83,7 @@ static struct mok_cuda_barrier_args args_of(struct scene *scene, const uint32_t 
                   .control = &scene->control,
                   .record = &scene->record,
                   .abort_off = scene->layout.abort,
+                  .left_off = scene->layout.left,
                   .peer_limit_ns = LIMIT_TICKS,
                   .local_limit_ns = LIMIT_TICKS,
                   .rank = HERE,

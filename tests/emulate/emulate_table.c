@@ -143,6 +143,7 @@ void table_open_seat(struct table *table, int32_t rank)
                                            .control = group->control,
                                            .record = &seat->record,
                                            .abort_off = group->setup.region.abort,
+                                           .left_off = group->setup.region.left,
                                            .local_limit_ns = LIMIT_TICKS,
                                            .rank = rank,
                                            .num_ranks = recipe->num_ranks};

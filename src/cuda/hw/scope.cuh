@@ -1,8 +1,8 @@
 /*
  * Words that several GPUs or several CTAs share: loads and stores with their scope and order in the name, one instruction a function.
  *
- * | release                              | acquire                              |
- * | mok_hw_store_release_sys (arrival)   | mok_hw_load_acquire_sys (wait)       |
+ * | release                                  | acquire                          |
+ * | mok_hw_store_release_sys (arrival, left) | mok_hw_load_acquire_sys (wait)   |
  * relaxed_sys goes to memory every time and orders nothing: for the abort word and for values whose order another pair gives.
  */
 #ifndef MOK_CUDA_HW_SCOPE_CUH

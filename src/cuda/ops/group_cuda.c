@@ -171,6 +171,7 @@ static mok_status fill_constants(struct mok_pass_group *group)
         .control = group->control,
         .record = record,
         .abort_off = group->setup.region.abort,
+        .left_off = group->setup.region.left,
         .peer_limit_ns = (uint64_t)group->setup.peer_timeout_ns,
         .local_limit_ns = (uint64_t)group->setup.local_timeout_ns,
         .rank = dims->rank,
