@@ -199,10 +199,11 @@ MOK_DEVICE void mok_hw_store_shared_v2(uint32_t address, float a, float b)
     memcpy(emulate_at(address) + 4, &b, 4);
 }
 
+/* Never lane 0, which speaks for its warp everywhere else: who asks only lane 0 whether an elected lane's stores have been read is found out. */
 MOK_DEVICE uint32_t mok_hw_elect(void)
 {
     emulate_sync_warp();
-    return emulate_thread() % 32 == 0;
+    return emulate_thread() % 32 == 31;
 }
 
 MOK_DEVICE void mok_hw_cluster_arrive(void) { emulate_cluster_arrive(); }
