@@ -73,6 +73,7 @@ MOK_DEVICE int mok_fused_is_contracted(const struct mok_walk *walk, int32_t row)
 /* In the bulk copies that the lane commits next. */
 MOK_DEVICE void mok_fused_zero(mok_fused_shared *shared, char *to, int32_t bytes)
 {
+#pragma unroll 1
     for (int32_t at = 0; at < bytes; at += MOK_FUSED_ZERO_BYTES) {
         mok_hw_bulk_store(to + at, shared->zeros, (uint32_t)min((int32_t)MOK_FUSED_ZERO_BYTES, bytes - at));
     }
@@ -80,8 +81,8 @@ MOK_DEVICE void mok_fused_zero(mok_fused_shared *shared, char *to, int32_t bytes
 
 /* Chunk `chunk` of row first + inside of the job; padding is zeroed on the way where it has to be. */
 MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args *args, mok_fused_shared *shared,
-                                                     const struct mok_fused_cut *cut, const struct mok_fused_job *job, int32_t inside,
-                                                     int32_t chunk, struct mok_route route)
+                                                     const struct mok_fused_cut *cut, const struct mok_fused_job *job, int kind,
+                                                     int32_t inside, int32_t chunk, struct mok_route route)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     struct mok_fused_copy copy = {NULL, NULL, 0};
@@ -89,14 +90,14 @@ MOK_DEVICE struct mok_fused_copy mok_fused_find_copy(const struct mok_fused_args
     int is_kept = job->kept != NULL && mok_walk_is_kept(walk, row / MOK_TILE_ROWS);
     char *local = (is_kept ? job->kept + (int64_t)row * args->row_bytes : job->ring + (int64_t)(job->ring_first + inside) * args->row_bytes) + at;
     if (route.rank < 0) {
-        if (job->is_pull && (is_kept || job->zeroes_ring) && mok_fused_is_contracted(walk, row)) {
+        if (kind == MOK_STEP_PULL && (is_kept || job->zeroes_ring) && mok_fused_is_contracted(walk, row)) {
             mok_fused_zero(shared, local, bytes);
         }
         return copy;
     }
     char *remote = args->watch.base[route.rank] + job->remote_off + at;
     copy.bytes = (uint32_t)bytes;
-    if (job->is_pull) {
+    if (kind == MOK_STEP_PULL) {
         copy.from = remote + (int64_t)(route.slot / walk->dims.top_k) * args->row_bytes;
         copy.to = local;
     } else {
@@ -169,13 +170,13 @@ MOK_DEVICE int32_t mok_fused_turn_row(const struct mok_walk *walk, const struct 
 }
 
 MOK_DEVICE struct mok_fused_trip mok_fused_begin_trip(const struct mok_walk *walk, const struct mok_fused_job *job,
-                                                      const struct mok_fused_cut *cut, int32_t worker)
+                                                      const struct mok_fused_cut *cut, int kind, int32_t worker)
 {
     int32_t all_turns = job->num_rows / MOK_FUSED_TURN_ROWS;
     int32_t turns = worker < all_turns ? (all_turns - worker + walk->num_comm - 1) / walk->num_comm : 0;
     struct mok_fused_trip trip = {worker, MOK_FUSED_TURN_ROWS * cut->row_chunks, 0, 0, 0, MOK_FUSED_FREE, NULL, 0, {0, 0}};
     trip.num_items = turns * trip.turn_items;
-    trip.known = job->is_pull ? trip.num_items : 0;
+    trip.known = kind == MOK_STEP_PULL ? trip.num_items : 0;
     return trip;
 }
 
@@ -199,7 +200,7 @@ MOK_DEVICE int mok_fused_look_ahead(const struct mok_fused_args *args, const str
 
 /* Lanes that are free take the next items. */
 MOK_DEVICE void mok_fused_take_items(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
-                                     const struct mok_fused_job *job, struct mok_fused_trip *trip)
+                                     const struct mok_fused_job *job, int kind, struct mok_fused_trip *trip)
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     int is_free = trip->state == MOK_FUSED_FREE && mok_fused_lane() < pipe->cut->lanes;
@@ -209,7 +210,7 @@ MOK_DEVICE void mok_fused_take_items(const struct mok_fused_args *args, mok_fuse
         int32_t turn = item / trip->turn_items, in_turn = item % trip->turn_items;
         int32_t inside = mok_fused_turn_row(walk, trip, turn) + in_turn / pipe->cut->row_chunks;
         struct mok_route route = walk->schedule.routes[job->first + inside];
-        struct mok_fused_copy copy = mok_fused_find_copy(args, shared, pipe->cut, job, inside, in_turn % pipe->cut->row_chunks, route);
+        struct mok_fused_copy copy = mok_fused_find_copy(args, shared, pipe->cut, job, kind, inside, in_turn % pipe->cut->row_chunks, route);
         if (copy.bytes > 0) {
             mok_hw_mbarrier_arrive_expect_cta(pipe->landed, copy.bytes);
             mok_hw_bulk_load(pipe->bytes, copy.from, copy.bytes, pipe->landed);
@@ -280,21 +281,21 @@ MOK_DEVICE void mok_fused_land(const struct mok_fused_args *args, mok_fused_shar
 }
 
 /* Share `worker` of shared->job: all that is loaded is stored when it returns, but it may not have landed. The step before lands once
- * the first loads of this one are under way. */
-MOK_DEVICE void mok_fused_carry_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker,
-                                    struct mok_fused_landing *before)
+ * the first loads of this one are under way. kind: MOK_STEP_PULL or MOK_STEP_PUSH, a constant: forward has no code for pushes. */
+MOK_DEVICE void mok_fused_carry_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int kind,
+                                    int32_t worker, struct mok_fused_landing *before)
 {
     const struct mok_fused_job *job = &shared->job;
-    struct mok_fused_trip trip = mok_fused_begin_trip(&shared->walk.tiles, job, pipe->cut, worker);
+    struct mok_fused_trip trip = mok_fused_begin_trip(&shared->walk.tiles, job, pipe->cut, kind, worker);
     uint32_t looks = 0;
     uint64_t since = 0;
     for (;;) {
         uint32_t busy = __ballot_sync(0xffffffffu, trip.state != MOK_FUSED_FREE);
         if (pipe->alive && trip.next < trip.num_items) {
-            if (trip.known < trip.num_items) {
+            if (kind == MOK_STEP_PUSH && trip.known < trip.num_items) {
                 pipe->alive = mok_fused_look_ahead(args, &shared->walk.tiles, job, &shared->lanes, busy == 0, &trip);
             }
-            mok_fused_take_items(args, shared, pipe, job, &trip);
+            mok_fused_take_items(args, shared, pipe, job, kind, &trip);
             if (before->counter >= 0) {
                 mok_fused_land(args, shared, before);
             }

@@ -106,7 +106,6 @@ struct mok_fused_sent {
 
 /* Rows of one step between a ring buffer and the sources' regions. */
 struct mok_fused_job {
-    int32_t is_pull;
     int32_t first;      /* padded row */
     int32_t ring_first; /* its place in the ring */
     int32_t num_rows;

@@ -17,7 +17,7 @@
 MOK_DEVICE void mok_fused_fill_stream(const struct mok_walk *walk, const struct mok_step *step, int32_t skip, char *ring, int64_t remote_off,
                                       struct mok_fused_job *job)
 {
-    job->is_pull = job->zeroes_ring = step->kind == MOK_STEP_PULL;
+    job->zeroes_ring = 1;
     job->first = step->minibatch * walk->mb_tiles * MOK_TILE_ROWS + skip;
     job->ring_first = step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS + skip;
     job->num_rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS - skip;
@@ -26,24 +26,18 @@ MOK_DEVICE void mok_fused_fill_stream(const struct mok_walk *walk, const struct 
     job->remote_off = remote_off;
 }
 
-/* Share `worker` of shared->job, with nothing before; all that it has stored has landed behind it. */
-MOK_DEVICE void mok_fused_do_job(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe, int32_t worker)
+/* Share `worker` of the rows, with nothing before; all that it has stored has landed behind it. kind: of the step, a constant. */
+MOK_DEVICE void mok_fused_do_stream(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
+                                    const struct mok_step *step, int kind, int32_t skip, char *ring, int64_t remote_off, int32_t worker)
 {
     struct mok_fused_landing landing = {-1, 0, 0};
-    mok_fused_carry_job(args, shared, pipe, worker, &landing);
-    mok_fused_land(args, shared, &landing);
-}
-
-/* Share `worker` of the rows. */
-MOK_DEVICE void mok_fused_do_stream(const struct mok_fused_args *args, mok_fused_shared *shared, struct mok_fused_pipe *pipe,
-                                    const struct mok_step *step, int32_t skip, char *ring, int64_t remote_off, int32_t worker)
-{
     __syncwarp(); /* nobody reads the job before */
     if (mok_fused_lane() == 0) {
         mok_fused_fill_stream(&shared->walk.tiles, step, skip, ring, remote_off, &shared->job);
     }
     __syncwarp();
-    mok_fused_do_job(args, shared, pipe, worker);
+    mok_fused_carry_job(args, shared, pipe, kind, worker, &landing);
+    mok_fused_land(args, shared, &landing);
 }
 
 /* w of a padded row; 0 for padding. */
@@ -62,9 +56,9 @@ MOK_DEVICE void mok_fused_pull_step(const struct mok_fused_backward_args *args, 
     int32_t inside = worker * MOK_FUSED_WARP + mok_fused_lane(), kept = min(max(args->kept_rows - first, 0), num_rows);
     float *to = args->w_ring + step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS;
     uint32_t w = inside < num_rows ? mok_fused_fetch_w(args, walk, first + inside) : 0;
-    mok_fused_do_stream(&args->pass, shared, pipe, step, 0, args->dy_ring, args->dy_off, worker);
+    mok_fused_do_stream(&args->pass, shared, pipe, step, MOK_STEP_PULL, 0, args->dy_ring, args->dy_off, worker);
     if (kept < num_rows && pipe->alive) {
-        mok_fused_do_stream(&args->pass, shared, pipe, step, kept, args->pass.x_ring, args->pass.x_off, worker);
+        mok_fused_do_stream(&args->pass, shared, pipe, step, MOK_STEP_PULL, kept, args->pass.x_ring, args->pass.x_off, worker);
     }
     while (inside < num_rows) {
         to[inside] = __uint_as_float(w);
@@ -92,7 +86,7 @@ MOK_DEVICE void mok_fused_push_step(const struct mok_fused_backward_args *args, 
 {
     const struct mok_walk *walk = &shared->walk.tiles;
     struct mok_fused_ready ready = {0, 0};
-    mok_fused_do_stream(&args->pass, shared, pipe, step, 0, args->pass.y_ring, args->pass.slots_off, worker);
+    mok_fused_do_stream(&args->pass, shared, pipe, step, MOK_STEP_PUSH, 0, args->pass.y_ring, args->pass.slots_off, worker);
     int32_t first = shared->job.first, num_rows = shared->job.num_rows;
     for (int32_t inside = worker * MOK_FUSED_WARP; inside < num_rows && pipe->alive; inside += walk->num_comm * MOK_FUSED_WARP) {
         int32_t mine = inside + mok_fused_lane();

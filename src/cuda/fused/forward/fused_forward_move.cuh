@@ -16,7 +16,6 @@
 MOK_DEVICE void mok_fused_fill_job(const struct mok_fused_args *args, const struct mok_walk *walk, const struct mok_step *step,
                                    struct mok_fused_job *job)
 {
-    job->is_pull = 1;
     job->first = step->minibatch * walk->mb_tiles * MOK_TILE_ROWS;
     job->ring_first = step->minibatch % walk->ring.num_places * walk->mb_tiles * MOK_TILE_ROWS;
     job->num_rows = mok_walk_minibatch_tiles(walk, step->minibatch) * MOK_TILE_ROWS;
@@ -65,7 +64,7 @@ MOK_DEVICE void mok_fused_forward_move(const struct mok_fused_args *args, mok_fu
         }
         __syncwarp();
         uint64_t since = mok_fused_trace_now(&args->trace);
-        mok_fused_carry_job(args, shared, &pipe, share.worker, &landing);
+        mok_fused_carry_job(args, shared, &pipe, MOK_STEP_PULL, share.worker, &landing);
         struct mok_wait signal = mok_walk_step_signal(&share.step);
         landing.counter = mok_fused_counter_word(args, &signal);
         landing.minibatch = share.step.minibatch;
