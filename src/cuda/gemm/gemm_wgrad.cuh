@@ -217,10 +217,10 @@ MOK_DEVICE void mok_cuda_send_wgrad_panel(struct mok_panel_writer *writer, const
                                           int32_t row, int32_t expert)
 {
     mok_cuda_publish_panel();
-    if (threadIdx.x % 32 == 0) {
+    if (mok_hw_elect()) {
         mok_hw_tma_store_3d(map, panel, col, row, expert);
-        mok_hw_bulk_commit();
     }
+    mok_hw_bulk_commit();
     writer->turn++;
 }
 

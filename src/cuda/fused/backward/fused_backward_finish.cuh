@@ -63,18 +63,6 @@ MOK_DEVICE void mok_fused_hold_tile(struct mok_fused_held *held)
     held->turn = (held->turn + 1) % MOK_FUSED_TURNS;
 }
 
-/* The written panel leaves for (row, col) of `out`. */
-MOK_DEVICE void mok_fused_send_panel(const struct mok_gemm_out *out, const uint8_t *panel, int32_t row, int32_t rows, int32_t col)
-{
-    mok_cuda_publish_panel();
-    if (rows < MOK_GEMM_WARP_ROWS) {
-        mok_cuda_copy_panel_rows(out, panel, row, rows, col);
-    } else if (mok_hw_elect()) {
-        mok_hw_tma_store_2d(&out->map, panel, col, row);
-        mok_hw_bulk_commit();
-    }
-}
-
 /* Half `half` (32 columns) of panel `panel` of the tile, into the warp's buffer; the second half sends it. rows: real ones of the warp. */
 MOK_DEVICE void mok_fused_store_half(const struct mok_fused_backward_args *args, mok_fused_shared *shared,
                                      const struct mok_fused_backward_tile *tile, const uint32_t *packed, int32_t panel, int half, int32_t rows)
@@ -95,7 +83,7 @@ MOK_DEVICE void mok_fused_store_half(const struct mok_fused_backward_args *args,
     mok_cuda_write_quarter(buffer, 2 * half, packed + 8 * half);
     mok_cuda_write_quarter(buffer, 2 * half + 1, packed + 8 * half + 4);
     if (half == 1) {
-        mok_fused_send_panel(out, buffer, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows, col);
+        mok_cuda_store_panel(out, buffer, tile->gemm.row + (int32_t)mok_cuda_warp() * MOK_GEMM_WARP_ROWS, rows, col);
         if (rows < MOK_GEMM_WARP_ROWS) {
             mok_hw_fence_async(); /* ordinary stores, read by the copy engine */
         }

@@ -52,55 +52,30 @@ MOK_DEVICE void mok_fused_set_pending(struct mok_fused_pending *pending, const f
     pending->turn = (pending->turn + 1) % MOK_FUSED_TURNS;
 }
 
-/* The written panel leaves for (row, col) of `out`. The loop stays one: this code stands in every piece. */
-MOK_DEVICE void mok_fused_send_rolled(const struct mok_gemm_out *out, const uint8_t *panel, int32_t row, int32_t rows, int32_t col)
-{
-    mok_cuda_publish_panel();
-    if (rows < MOK_GEMM_WARP_ROWS) {
-#pragma unroll 1
-        for (int32_t first = 0; first < rows; first += 4) {
-            int32_t r = first + (int32_t)threadIdx.x % 32 / 8, chunk = (int32_t)threadIdx.x % 8;
-            if (r < rows && col + chunk * 8 < out->cols) {
-                *(uint4 *)((uint16_t *)out->base + (int64_t)(row + r) * out->cols + col + chunk * 8) =
-                    *(const uint4 *)(panel + r * 128 + ((chunk ^ (r % 8)) << 4));
-            }
-        }
-    } else if (threadIdx.x % 32 == 0) {
-        mok_hw_tma_store_2d(&out->map, panel, col, row);
-        mok_hw_bulk_commit();
-    }
-}
-
 /* The written panel goes to the pusher. */
-MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, int32_t rows, int32_t col)
+MOK_DEVICE void mok_fused_give_panel(mok_fused_shared *shared, uint32_t warp, int32_t rows, int32_t col)
 {
-    uint32_t warp = mok_cuda_warp();
+    struct mok_fused_sent *sent = &shared->sent[warp];
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-        struct mok_fused_sent *sent = &shared->sent[warp];
         sent->rows = rows;
         sent->col = col;
         sent->num++;
     }
-    if (MOK_LANES_ARRIVE) { /* all lanes read how many there are */
-        __syncwarp();
-    }
+    __syncwarp(); /* all lanes read how many there are */
     if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
         mok_hw_mbarrier_arrive_cta(&shared->panel_full[warp]);
     }
 }
 
 /* Whoever read the warp's buffer last is through: a store, or the pusher. */
-MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared)
+MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared, uint32_t warp)
 {
-    uint32_t warp = mok_cuda_warp();
-    if (MOK_LANES_ARRIVE || threadIdx.x % 32 == 0) {
-        mok_hw_bulk_wait_read_0();
-        uint32_t looks = 0, parity = (shared->sent[warp].num & 1) ^ 1; /* no clock: it would be code in every piece */
-        while (!mok_hw_mbarrier_try_wait_cta(&shared->panel_empty[warp], parity)) {
-            if (++looks == MOK_FUSED_MOST_LOOKS) {
-                mok_hw_raise_device_error();
-            }
+    uint32_t looks = 0, parity = (shared->sent[warp].num & 1) ^ 1; /* no clock: it would be code in every piece */
+    mok_hw_bulk_wait_read_0();
+    while (!mok_hw_mbarrier_try_wait_cta(&shared->panel_empty[warp], parity)) {
+        if (++looks == MOK_FUSED_MOST_LOOKS) {
+            mok_hw_raise_device_error();
         }
     }
     __syncwarp();
@@ -110,12 +85,13 @@ MOK_DEVICE void mok_fused_wait_panel(mok_fused_shared *shared)
 MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, int pushes, const struct mok_gemm_out *out, const uint32_t *packed,
                                           int first, int count, int32_t row, int32_t rows, int32_t col)
 {
-    uint8_t *panel = shared->panel[mok_cuda_warp()];
+    uint32_t warp = mok_cuda_warp();
+    uint8_t *panel = shared->panel[warp];
     if (col >= out->cols) {
         return;
     }
     if (first == 0) {
-        mok_fused_wait_panel(shared);
+        mok_fused_wait_panel(shared, warp);
     }
 #pragma unroll
     for (int quarter = first; quarter < first + count; quarter++) {
@@ -123,9 +99,9 @@ MOK_DEVICE void mok_fused_finish_quarters(mok_fused_shared *shared, int pushes, 
     }
     if (first + count == 4) {
         if (pushes) {
-            mok_fused_give_panel(shared, rows, col);
+            mok_fused_give_panel(shared, warp, rows, col);
         } else {
-            mok_fused_send_rolled(out, panel, row, rows, col);
+            mok_cuda_store_panel(out, panel, row, rows, col);
         }
     }
 }
@@ -149,9 +125,7 @@ MOK_DEVICE void mok_fused_announce_tile(const struct mok_fused_args *args, mok_f
         return;
     }
     if (!mok_fused_pushes(pending->gemm)) {
-        if (threadIdx.x % 32 == 0) {
-            mok_hw_bulk_wait_0();
-        }
+        mok_hw_bulk_wait_0();
         mok_hw_fence_async();
     }
     __syncwarp();
