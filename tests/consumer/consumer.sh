@@ -59,6 +59,11 @@ static_flags="$(pkg-config --cflags mok) $(pkg-config --static --libs mok | sed 
 $cc -std=c17 $flags "$here/consumer.c" $static_flags -o "$work/by_pkgconfig_static_c"
 $cxx -std=c++17 $flags "$here/consumer.cpp" $static_flags -o "$work/by_pkgconfig_static_cpp"
 $cc -std=c17 $flags "$here/../../examples/two_ranks.c" $mok_flags -lpthread -o "$work/two_ranks"
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+if [ -e "$(cached MOK_NCCL_INCLUDE)/nccl.h" ]; then # it needs a GPU to run: tests/gpu/run.sh
+    $cc -std=c17 $flags $mok_flags -isystem "$(cached MOK_CUDA_INCLUDE)" -isystem "$(cached MOK_NCCL_INCLUDE)" -c "$here/../../examples/gpu_training.c" \
+        -o "$work/gpu_training.o"
+fi
 
 cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
     -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" > "$work/configure.log" 2>&1 || { cat "$work/configure.log"; exit 1; }

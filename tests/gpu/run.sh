@@ -172,6 +172,22 @@ reordered() {
     fi
 }
 
+# examples/gpu_training.c: every rank says how long a step took, and a number that is one. Argument: ranks.
+example() {
+    name=gpu_training_$1
+    log=$build_dir/$name.log
+    timeout -k 5 60 "$bin/gpu_training" "$1" > "$log" 2>&1
+    code=$?
+    said=$(grep -c -E -e '^rank [0-9]+: [0-9]+ steps, [0-9.]+ ms a step, dw of the first route -?[0-9.]+$' "$log")
+    echo "== $name: exit code $code, $said of $1 ranks; $(grep -m 1 -e 'a step' "$log")"
+    if [ $code -eq 0 ] && [ "$said" -eq "$1" ]; then
+        count "$name" 1 0 0
+    else
+        tail -n 10 "$log"
+        count "$name" 0 1 0
+    fi
+}
+
 (run gpu_cases 150 "$bin/gpu_cases" --slow) > "$build_dir/group_1.log" 2>&1 &
 sanitize > "$build_dir/group_2.log" 2>&1 &
 wait
@@ -200,6 +216,12 @@ run gpu_nccl 400 "$bin/gpu_nccl"
 run gpu_life 120 "$bin/gpu_life"
 run gpu_large 30 "$bin/gpu_large"
 run gpu_trace 30 "$bin/gpu_trace"
+if [ -x "$bin/gpu_training" ]; then
+    example 1
+    [ "$gpus" -eq 1 ] || example "$((gpus < 8 ? gpus : 8))"
+else
+    skip gpu_training "examples/gpu_training.c: no NCCL on this machine"
+fi
 if [ -x "$bin/gpu_files" ]; then
     run gpu_files 180 sh "$source_dir/tests/gpu/gpu_files.sh" "$bin/gpu_files" "$build_dir/files"
 else
