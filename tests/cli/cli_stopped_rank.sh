@@ -33,7 +33,7 @@ stop() {
     stopped=
     tries=0
     while [ -z "$stopped" ] && [ "$tries" -lt 3000 ]; do
-        for pid in $(pgrep -x -f "$mok run .*--weights $data/layer.safetensors .*"); do
+        for pid in $(pgrep -x -f "$mok run .* --peer-timeout 1500 --local-timeout 1500"); do # nobody else's: other tests run beside this one
             if [ "$(cat "/proc/$pid/comm" 2> "$work/ignored")" = mok ] && grep -q -e "$pattern" "/proc/$pid/maps" 2> "$work/ignored"; then
                 kill -STOP "$pid" && stopped=$pid && rank=$(rank_of "$pid") && break
             fi
