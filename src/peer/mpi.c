@@ -8,9 +8,9 @@
  * 4.1), and MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped
  * outlives its owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
  *
- * join    tell all that one has come, and copy the communicator, both at once, so that every rank that comes has begun the same calls on it, also
- *         when another does not come; rank 0 makes the boards and broadcasts their name; all open them; all tell how that went, and which rank
- *         their configs name: one that is not the communicator's fails on all, who would else wait for a process that is not coming
+ * join    report to all three times: that one has come, and which rank the config names (one that is not the communicator's fails on all, who would
+ *         else wait for a process that is not coming); the name of the boards, which rank 0 has made; how opening them went. While the first
+ *         reports are on their way the communicator is copied: so every rank that comes has begun the same calls on it, also when another does not
  * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink the own name
  *
  * After a time-out inside MPI the copy of the communicator and the buffers of the pending call are left to MPI, which cannot cancel it.
@@ -45,20 +45,18 @@ enum { STEM_BYTES = 48, NAME_BYTES = 64 };
 
 /* What a process tells of itself when all meet. */
 struct report {
-    int32_t error; /* errno: 0, or why it has no boards */
-    int32_t rank;  /* as its config has it */
+    int32_t is_here; /* 1. MPI may pass reports on from rank to rank: 0 does not prove that a rank is missing */
+    int32_t error;   /* errno: 0, or why it has no boards */
+    int32_t rank;    /* as its config has it */
+    char stem[STEM_BYTES]; /* of rank 0: begins the names of all shared objects of this group; empty = none, because it failed */
 };
-
-enum { REPORT_INTS = sizeof(struct report) / sizeof(int32_t) };
 
 struct mpi_peer {
     struct mok_peer peer;  /* first, so that a peer is one of these; its rank is the communicator's */
     MPI_Comm comm;         /* own copy, until all have met */
-    char stem[STEM_BYTES]; /* of the names of all shared objects of this group; from rank 0 */
+    char stem[STEM_BYTES]; /* as rank 0 has reported it */
     struct report report;
-    struct report *reports; /* [num_ranks] */
-    int32_t here;           /* 1, which all get */
-    int32_t *come;          /* [num_ranks] 1 = heard from that rank. MPI may pass words on from rank to rank: 0 does not prove that it is missing */
+    struct report *reports; /* [num_ranks] as far as they have come */
     char *board_memory;    /* num_ranks boards */
     char **boards;         /* [num_ranks] into board_memory */
     struct mok_notice notice;
@@ -106,9 +104,9 @@ static int open_object(const char *name, size_t bytes, char **memory_out)
     return error;
 }
 
-static void board_name(const struct mpi_peer *self, char *name_out)
+static void board_name(const char *stem, char *name_out)
 {
-    snprintf(name_out, NAME_BYTES, "%s-boards", self->stem);
+    snprintf(name_out, NAME_BYTES, "%s-boards", stem);
 }
 
 static void region_name(const struct mpi_peer *self, int32_t rank, char *name_out)
@@ -185,10 +183,10 @@ static void say_missing(const struct mpi_peer *self, char *text, size_t size)
     char list[128];
     uint8_t is_unheard[MOK_MAX_RANKS];
     for (int32_t r = 0; r < self->peer.num_ranks; r++) {
-        is_unheard[r] = self->come[r] == 0;
+        is_unheard[r] = self->reports[r].is_here == 0;
     }
     mok_peer_list_ranks(is_unheard, self->peer.num_ranks, list, sizeof list);
-    snprintf(text, size, list[0] != '\0' ? "nothing has come from %s" : "all have been there, and MPI does not tell who has not come on", list);
+    snprintf(text, size, list[0] != '\0' ? "nothing has come from %s" : "all have reported, and MPI does not tell who is missing", list);
 }
 
 /* Waits for the nonblocking collective that was just started with result `error`. */
@@ -214,6 +212,21 @@ static mok_status finish(struct mpi_peer *self, int error, MPI_Request *request,
     }
 }
 
+/* Begins to tell all, and to hear from all. */
+static int start_reports(struct mpi_peer *self, MPI_Comm comm, MPI_Request *request_out)
+{
+    memset(self->reports, 0, (size_t)self->peer.num_ranks * sizeof *self->reports);
+    self->reports[self->peer.rank].is_here = 1;
+    return MPI_Iallgather(&self->report, sizeof self->report, MPI_BYTE, self->reports, sizeof self->report, MPI_BYTE, comm, request_out);
+}
+
+static mok_status exchange_reports(struct mpi_peer *self)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    int error = start_reports(self, self->comm, &request);
+    return finish(self, error, &request, "MPI_Iallgather");
+}
+
 /* Rank 0 makes the boards. A name that cannot be guessed also tells another host, where nobody has it. */
 static void make_boards(struct mpi_peer *self)
 {
@@ -223,45 +236,41 @@ static void make_boards(struct mpi_peer *self)
         self->report.error = EIO;
         return;
     }
-    snprintf(self->stem, sizeof self->stem, "/mok-%016llx%016llx", (unsigned long long)chance[0], (unsigned long long)chance[1]);
-    board_name(self, name);
+    snprintf(self->report.stem, sizeof self->report.stem, "/mok-%016llx%016llx", (unsigned long long)chance[0], (unsigned long long)chance[1]);
+    board_name(self->report.stem, name);
     self->report.error = make_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
     if (self->report.error != 0) {
-        self->stem[0] = '\0';
+        self->report.stem[0] = '\0';
     }
 }
 
-/* An empty stem says that rank 0 failed, which is then what all report. */
 static mok_status exchange_boards(struct mpi_peer *self)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
     char name[NAME_BYTES];
-    int error = MPI_Ibcast(self->stem, sizeof self->stem, MPI_CHAR, 0, self->comm, &request);
-    MOK_TRY(finish(self, error, &request, "MPI_Ibcast"));
+    MOK_TRY(exchange_reports(self));
+    memcpy(self->stem, self->reports[0].stem, sizeof self->stem);
     if (self->peer.rank != 0 && self->stem[0] != '\0') {
-        board_name(self, name);
+        board_name(self->stem, name);
         self->report.error = open_object(name, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES, &self->board_memory);
     }
-    error = MPI_Iallgather(&self->report, REPORT_INTS, MPI_INT32_T, self->reports, REPORT_INTS, MPI_INT32_T, self->comm, &request);
-    return finish(self, error, &request, "MPI_Iallgather");
+    return exchange_reports(self);
 }
 
 /* Copies the communicator and brings all ranks to the same boards. On failure MPI may still write to *self. */
 static mok_status meet(struct mpi_peer *self, MPI_Comm comm)
 {
-    MPI_Request request = MPI_REQUEST_NULL, come_request = MPI_REQUEST_NULL;
+    MPI_Request copied = MPI_REQUEST_NULL, reported = MPI_REQUEST_NULL;
     char name[NAME_BYTES];
-    self->here = self->come[self->peer.rank] = 1;
-    int come_error = MPI_Iallgather(&self->here, 1, MPI_INT32_T, self->come, 1, MPI_INT32_T, comm, &come_request);
-    MOK_TRY(finish(self, MPI_Comm_idup(comm, &self->comm, &request), &request, "MPI_Comm_idup"));
-    MOK_TRY(finish(self, come_error, &come_request, "MPI_Iallgather"));
+    int report_error = start_reports(self, comm, &reported);
+    MOK_TRY(finish(self, MPI_Comm_idup(comm, &self->comm, &copied), &copied, "MPI_Comm_idup"));
+    MOK_TRY(finish(self, report_error, &reported, "MPI_Iallgather"));
     MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
     if (self->peer.rank == 0) {
         make_boards(self);
     }
     mok_status status = exchange_boards(self);
-    if (self->peer.rank == 0 && self->stem[0] != '\0') {
-        board_name(self, name);
+    if (self->report.stem[0] != '\0') {
+        board_name(self->report.stem, name);
         shm_unlink(name);
     }
     MOK_TRY(status);
@@ -303,7 +312,6 @@ static void forget(struct mpi_peer *self)
     if (self->board_memory != NULL) {
         munmap(self->board_memory, (size_t)self->peer.num_ranks * MOK_NOTICE_BYTES);
     }
-    free(self->come);
     free(self->reports);
     free(self->boards);
     mok_peer_destroy(&self->peer);
@@ -325,11 +333,11 @@ static mok_status make_peer(const mok_group_config *wanted, MPI_Comm comm, struc
     struct mok_peer *peer = NULL;
     MOK_TRY(mok_peer_create(sizeof(struct mpi_peer), &mok_peer_mpi, config, &peer));
     struct mpi_peer *self = (struct mpi_peer *)peer;
+    self->report.is_here = 1;
     self->report.rank = wanted->rank;
     self->boards = calloc((size_t)config->num_ranks, sizeof *self->boards);
     self->reports = calloc((size_t)config->num_ranks, sizeof *self->reports);
-    self->come = calloc((size_t)config->num_ranks, sizeof *self->come);
-    if (self->boards == NULL || self->reports == NULL || self->come == NULL) {
+    if (self->boards == NULL || self->reports == NULL) {
         forget(self);
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks", config->rank, config->num_ranks);
     }

@@ -329,6 +329,45 @@ static void test_rank_missing_in_join_is_named_in_time(void **state)
     }
 }
 
+/* The report before which this rank stands still, counted from 1; 0 = none. */
+static int still_before;
+
+int __real_MPI_Iallgather(const void *mine, int count, MPI_Datatype type, void *all, int all_count, MPI_Datatype all_type, MPI_Comm comm,
+                          MPI_Request *request);
+int __wrap_MPI_Iallgather(const void *mine, int count, MPI_Datatype type, void *all, int all_count, MPI_Datatype all_type, MPI_Comm comm,
+                          MPI_Request *request);
+
+int __wrap_MPI_Iallgather(const void *mine, int count, MPI_Datatype type, void *all, int all_count, MPI_Datatype all_type, MPI_Comm comm,
+                          MPI_Request *request)
+{
+    if (still_before > 0 && --still_before == 0) {
+        nap(800);
+    }
+    return __real_MPI_Iallgather(mine, count, type, all, all_count, all_type, comm, request);
+}
+
+/* It has come, and stands still before it has told the name of the boards, or how opening them went. */
+static void test_rank_that_stands_still_in_join_is_named(void **state)
+{
+    (void)state;
+    for (int report = 2; report <= 3; report++) {
+        for (int32_t still = 0; still < num_ranks; still += num_ranks - 1) {
+            mok_group_config config = config_of(NULL, 400);
+            struct mok_peer *peer = NULL;
+            char text[64];
+            snprintf(text, sizeof text, IS_EXACT ? "nothing has come from rank %d" : "nothing has come from rank", still);
+            still_before = world_rank == still ? report : 0;
+            assert_int_equal(mok_peer_mpi.join(&config, &peer), MOK_ERR_TIMEOUT);
+            if (world_rank != still && strstr(mok_last_error(), text) == NULL) {
+                fail_msg("rank %d: \"%s\" does not say \"%s\"", world_rank, mok_last_error(), text);
+            }
+            assert_null(peer);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+    }
+    test_use_again_and_again(NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +387,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
         cmocka_unit_test(test_rank_missing_in_map_is_named_in_time),
         cmocka_unit_test(test_rank_missing_in_join_is_named_in_time),
+        cmocka_unit_test(test_rank_that_stands_still_in_join_is_named),
     };
     int level = 0;
     started_at = time(NULL);
