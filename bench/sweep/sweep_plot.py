@@ -100,8 +100,9 @@ def table_lines(sweeps):
     first = sweeps[0]
     machine = first["machine"]
     beyond = []
+    commits = list(dict.fromkeys(sweep["commit"][:12] for sweep in sweeps))
     lines = [f"{machine['devices'][0].get('name')} x {len(machine['devices'])}, driver {machine['driver']}, {first['shape']['tokens']} tokens a GPU,"
-             f" commit {first['commit'][:12]}.", "",
+             f" {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}.", "",
              "| shape | pass | automatic, ms | fastest point, ms | which | automatic over fastest | dense / automatic | staged / automatic |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for sweep in sweeps:
