@@ -21,7 +21,7 @@ static void print_commands(FILE *out)
         fprintf(out, "  %-8s %s\n", mok_cli_commands[idx]->name, mok_cli_commands[idx]->summary);
     }
     fputs("\nmok COMMAND --help lists a command's options; of one that is given twice the last counts. mok help prints this list, mok --version\n"
-          "the version.\n",
+          "the version. A file that is read must be a regular one; a FIFO may be written, and the command waits until somebody reads it.\n",
           out);
 }
 

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "files/input_file.h"
 
 #define MAX_CONFIG_BYTES (16 << 20)
 
@@ -254,22 +257,32 @@ mok_status mok_hf_config_parse(const char *text, size_t size, const char *label,
     return status;
 }
 
+/* Exactly `size` bytes. */
+static mok_status read_all(const char *path, int file, char *text, size_t size)
+{
+    for (size_t used = 0; used < size;) {
+        ssize_t got = read(file, text + used, size - used);
+        if (got <= 0) {
+            return mok_cli_fail(MOK_ERR_IO, "%s: cannot be read: %s", path, got == 0 ? "it has become shorter" : strerror(errno));
+        }
+        used += (size_t)got;
+    }
+    return MOK_OK;
+}
+
 mok_status mok_hf_config_read(const char *path, struct mok_hf_config *config_out)
 {
-    FILE *in = fopen(path, "rb");
-    if (in == NULL) {
-        return mok_cli_fail(MOK_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    int file;
+    size_t size;
+    MOK_TRY(mok_input_open(path, &file, &size));
+    if (size > MAX_CONFIG_BYTES) {
+        close(file);
+        return mok_cli_fail(MOK_ERR_IO, "%s: is larger than %d bytes", path, MAX_CONFIG_BYTES);
     }
-    char *text = malloc(MAX_CONFIG_BYTES + 1);
-    size_t size = text == NULL ? 0 : fread(text, 1, MAX_CONFIG_BYTES + 1, in);
-    int is_good = text != NULL && !ferror(in);
-    fclose(in);
-    mok_status status = MOK_OK;
-    if (!is_good) {
-        status = mok_cli_fail(text == NULL ? MOK_ERR_MEMORY : MOK_ERR_IO, "%s: cannot be read", path);
-    } else if (size > MAX_CONFIG_BYTES) {
-        status = mok_cli_fail(MOK_ERR_IO, "%s: is larger than %d bytes", path, MAX_CONFIG_BYTES);
-    } else {
+    char *text = malloc(size + 1);
+    mok_status status = text == NULL ? mok_cli_fail(MOK_ERR_MEMORY, "%s: no memory", path) : read_all(path, file, text, size);
+    close(file);
+    if (status == MOK_OK) {
         status = mok_hf_config_parse(text, size, path, config_out);
     }
     free(text);

@@ -9,15 +9,14 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "files/input_file.h"
 #include "files/safetensors_header.h"
 
 /* The format's own limit; without one a hostile length would make us parse gigabytes. */
@@ -358,26 +357,15 @@ mok_status mok_safetensors_open_memory(const void *data, size_t size, const char
 
 mok_status mok_safetensors_open(const char *path, struct mok_safetensors **file_out)
 {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        mok_status status = mok_cli_fail(MOK_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
-        }
-        return status;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        close(fd);
-        return mok_cli_fail(MOK_ERR_IO, "%s: is no regular file", path);
-    }
+    int fd;
+    size_t size;
+    MOK_TRY(mok_input_open(path, &fd, &size));
     struct mok_safetensors *file = NULL;
     mok_status status = make_file(path, &file);
     if (status != MOK_OK) {
         close(fd);
         return status;
     }
-    size_t size = (size_t)info.st_size;
     void *mapping = size == 0 ? NULL : mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     int cause = errno;
     close(fd);

@@ -19,7 +19,7 @@ expect() {
     shift 2
     rows=$((rows + 1))
     got=0
-    "$mok" "$@" > out 2> err || got=$?
+    timeout 60 "$mok" "$@" > out 2> err || got=$?
     said=$(head -n 1 err | sed "s|$golden|GOLDEN|g")
     if [ "$got" -ne "$code" ] || [ "$said" != "$sentence" ] || { [ -s out ] && ! grep -q -e '^result: ok$' out; }; then
         printf 'mok %s\n  ended with %s, expected %s\n  said     %s\n  expected %s\n' "$*" "$got" "$code" "$said" "$sentence"
@@ -181,6 +181,9 @@ if ! "$mok" bench gemm --hidden 60 2>&1 | grep -q 'this build has no CUDA'; then
     MOK_CUBLAS=/no/such/file
     export MOK_CUBLAS
     expect 2 "mok bench: MOK_CUBLAS is '/no/such/file': no library can be loaded from there" bench gemm --hidden 64
+    mkfifo library
+    MOK_CUBLAS=./library
+    expect 2 "mok bench: MOK_CUBLAS is './library': no library can be loaded from there" bench gemm --hidden 64
     unset MOK_CUBLAS
 fi
 
@@ -254,6 +257,20 @@ for name in no_such text empty truncated overlap negative huge twice; do
     esac
     # shellcheck disable=SC2086
     expect 3 "mok run: $name.safetensors: $sentence (MOK_ERR_IO)" run --weights $name.safetensors $qwen
+done
+
+# What is read must be a regular file, whatever else has the name: 3, at once.
+mkfifo fifo
+mkdir folder
+for kind in fifo folder /dev/null /dev/zero; do
+    refusal="$kind: is no regular file (MOK_ERR_IO)"
+    # shellcheck disable=SC2086
+    {
+        expect 3 "mok run: $refusal" run --weights $kind $qwen
+        expect 3 "mok run: $refusal" run $good --input $kind
+        expect 3 "mok run: $refusal" run $good --input "$golden/qwen3_moe/io.safetensors" --config $kind
+        expect 3 "mok bench: $refusal" bench --skew real --shape tiny-real --routes $kind --backend cpu
+    }
 done
 
 # Routes of a trained model: 3. What was not given is named as such.
