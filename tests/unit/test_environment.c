@@ -25,6 +25,8 @@ struct scene {
 
 #define WARNING(name, nearest) "mok: warning: " name " is set in the environment and nobody reads it; the nearest known name is " nearest "\n"
 #define FAR_WARNING(name) "mok: warning: " name " is set in the environment and nobody reads it\n"
+#define OWN_WARNING(name) "mok: warning: " name " is set in the environment and nobody reads it; ranks and sizes have no variables\n"
+#define BAD_DELAY(value) "MOK_TEST_DELAY_US is '" value "': must be a whole number from 0 to 999999999"
 #define BAD_LOG(value) "MOK_LOG is '" value "': must be 0 (nothing), 1 (failures) or 2 (choices as well)"
 
 static const struct scene scenes[] = {
@@ -38,6 +40,22 @@ static const struct scene scenes[] = {
     {{"MOK_PEER_TIMOUTS=1"}, WARNING("MOK_PEER_TIMOUTS", "MOK_PEER_TIMEOUT"), MOK_OK, ""},
     {{"MOK_RINGS=3", "MOK_LOG="}, WARNING("MOK_RINGS", "MOK_RING"), MOK_OK, ""},
     {{"MOK_RINGS=3", "MOK_LOG=0"}, "", MOK_OK, ""},
+    /* a known name with words added: as the config's fields have them, before, behind, both */
+    {{"MOK_PEER_TIMEOUT_MS=1"}, WARNING("MOK_PEER_TIMEOUT_MS", "MOK_PEER_TIMEOUT"), MOK_OK, ""},
+    {{"MOK_LOCAL_TIMEOUT_MS=1"}, WARNING("MOK_LOCAL_TIMEOUT_MS", "MOK_LOCAL_TIMEOUT"), MOK_OK, ""},
+    {{"MOK_MINIBATCH_ROWS=256"}, WARNING("MOK_MINIBATCH_ROWS", "MOK_MINIBATCH"), MOK_OK, ""},
+    {{"MOK_RING_MINIBATCHES=3"}, WARNING("MOK_RING_MINIBATCHES", "MOK_RING"), MOK_OK, ""},
+    {{"MOK_NUM_SAVED=2"}, WARNING("MOK_NUM_SAVED", "MOK_SAVED"), MOK_OK, ""},
+    {{"MOK_NUM_COMM_WORKERS_PER_RANK=2"}, WARNING("MOK_NUM_COMM_WORKERS_PER_RANK", "MOK_COMM_WORKERS"), MOK_OK, ""},
+    {{"MOK_PEER_LOCAL_TIMEOUT=1"}, WARNING("MOK_PEER_LOCAL_TIMEOUT", "MOK_LOCAL_TIMEOUT"), MOK_OK, ""},
+    {{"MOK_RINGS_MINIBATCHES=3"}, "", MOK_OK, ""},
+    {{"MOK_NUM_SAVED=2", "MOK_LOG=0"}, "", MOK_OK, ""},
+    /* the config's own fields that no variable sets */
+    {{"MOK_RANK=1"}, OWN_WARNING("MOK_RANK"), MOK_OK, ""},
+    {{"MOK_RANKS=2"}, OWN_WARNING("MOK_RANKS"), MOK_OK, ""},
+    {{"MOK_NUM_RANKS=2"}, OWN_WARNING("MOK_NUM_RANKS"), MOK_OK, ""},
+    {{"MOK_MAX_TOKENS=2"}, OWN_WARNING("MOK_MAX_TOKENS"), MOK_OK, ""},
+    {{"MOK_RANKS=2", "MOK_LOG=0"}, "", MOK_OK, ""},
     /* somebody else's names */
     {{"MOK_COMPUTE_FOLDER=f"}, "", MOK_OK, ""},
     {{"MOK_COMPUTE_FOLDER=f", "MOK_LOG=1"}, FAR_WARNING("MOK_COMPUTE_FOLDER"), MOK_OK, ""},
@@ -48,6 +66,12 @@ static const struct scene scenes[] = {
     {{"MOK_LOG=1x"}, "", MOK_ERR_ARGUMENT, BAD_LOG("1x")},
     {{"MOK_LOG=-1"}, "", MOK_ERR_ARGUMENT, BAD_LOG("-1")},
     {{"MOK_LOG=3"}, "", MOK_ERR_ARGUMENT, BAD_LOG("3")},
+    {{"MOK_TEST_DELAY_US=300", "MOK_TEST_DELAY_US="}, "", MOK_OK, ""},
+    {{"MOK_TEST_DELAY_US=999999999"}, "", MOK_OK, ""},
+    {{"MOK_TEST_DELAY_US=abc"}, "", MOK_ERR_ARGUMENT, BAD_DELAY("abc")},
+    {{"MOK_TEST_DELAY_US=1x"}, "", MOK_ERR_ARGUMENT, BAD_DELAY("1x")},
+    {{"MOK_TEST_DELAY_US=-1"}, "", MOK_ERR_ARGUMENT, BAD_DELAY("-1")},
+    {{"MOK_TEST_DELAY_US=1000000000"}, "", MOK_ERR_ARGUMENT, BAD_DELAY("1000000000")},
     {{"MOK_LOG= 1"}, "", MOK_ERR_ARGUMENT, BAD_LOG(" 1")},
 };
 
