@@ -58,6 +58,19 @@ static int has_variable(const char *variable)
     return value != NULL && value[0] != '\0'; /* empty is as good as not set */
 }
 
+const char *mok_cli_setter(const char *name)
+{
+    static _Thread_local char text[64];
+    snprintf(text, sizeof text, "--%s", name);
+    for (int32_t idx = 0; idx < mok_option_count() && !mok_cli_is_given(name); idx++) {
+        const mok_option *option = mok_option_get(idx);
+        if (strcmp(option->name, name) == 0 && has_variable(option->env)) {
+            return option->env;
+        }
+    }
+    return text;
+}
+
 /* Number of processes that a launcher has started this one with, 1 without a launcher; the own number in *rank_out. */
 static long find_launched(long *rank_out)
 {

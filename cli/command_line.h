@@ -85,6 +85,8 @@ int mok_cli_dispatch(const struct mok_cli_command *command, int argc, char **arg
 mok_status mok_cli_refuse_group(const char *names, const char *why);
 /* 1 when the group option stands on the command line. */
 int mok_cli_is_given(const char *name);
+/* Where the group option's value is from, for sentences: "--peer", or "MOK_PEER" when the variable has set it. Valid until the next call. */
+const char *mok_cli_setter(const char *name);
 /* 1 when a launcher such as mpirun has started several processes. */
 int mok_cli_is_launched(void);
 

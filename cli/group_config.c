@@ -9,6 +9,7 @@
 
 #include "base/blas_room.h"
 #include "case/case_memory.h"
+#include "command_line.h"
 
 int mok_config_is_cuda(const mok_group_config *config)
 {
@@ -19,6 +20,13 @@ int mok_config_is_cuda(const mok_group_config *config)
 }
 
 const char *mok_config_backend_name(const mok_group_config *config) { return mok_config_is_cuda(config) ? "cuda" : "cpu"; }
+
+const char *mok_config_peer_name(const mok_group_config *config)
+{
+    static const char *const names[] = {
+        [MOK_PEER_THREADS] = "threads", [MOK_PEER_MPI] = "mpi", [MOK_PEER_NCCL] = "nccl", [MOK_PEER_EXTERNAL] = "external"};
+    return names[config->peer];
+}
 
 mok_status mok_config_check_backend(const mok_group_config *config)
 {
@@ -37,8 +45,8 @@ mok_status mok_config_check_saved(const mok_group_config *config)
 {
     return config->num_saved >= 1
                ? MOK_OK
-               : mok_cli_fail(MOK_ERR_ARGUMENT, "--saved is %" PRId64 ": must be at least 1, for the backward pass of this command",
-                              (int64_t)config->num_saved);
+               : mok_cli_fail(MOK_ERR_ARGUMENT, "%s is %" PRId64 ": must be at least 1, for the backward pass of this command",
+                              mok_cli_setter("saved"), (int64_t)config->num_saved);
 }
 
 void mok_config_warn_workers(const mok_group_config *config, int32_t num_ranks)

@@ -11,6 +11,9 @@ int mok_config_is_cuda(const mok_group_config *config);
 /* "cpu" or "cuda". */
 const char *mok_config_backend_name(const mok_group_config *config);
 
+/* "threads", "mpi", "nccl" or "external". */
+const char *mok_config_peer_name(const mok_group_config *config);
+
 /* MOK_OK when this build and this machine have the backend; else NOT_BUILT, NO_DEVICE, or MEMORY. */
 mok_status mok_config_check_backend(const mok_group_config *config);
 

@@ -12,6 +12,7 @@
 #include <nccl.h>
 #endif
 
+#include "command_line.h"
 #include "group_config.h"
 #include "processes.h"
 #include "roll_call.h"
@@ -66,10 +67,10 @@ mok_status mok_team_open(const mok_group_config *config, int64_t num_ranks, stru
     team_out->config = *config;
     if (config->peer == MOK_PEER_EXTERNAL) {
         return mok_cli_fail(MOK_ERR_ARGUMENT,
-                            "--peer external is for programs that bring their own memory: must be threads, mpi or nccl here");
+                            "%s is external, for programs that bring their own memory: must be threads, mpi or nccl here", mok_cli_setter("peer"));
     }
     if (config->peer == MOK_PEER_NCCL && !mok_backend_available(MOK_BACKEND_CUDA)) {
-        return mok_cli_fail(MOK_ERR_NO_DEVICE, "no usable GPU: --peer nccl needs one for every rank");
+        return mok_cli_fail(MOK_ERR_NO_DEVICE, "no usable GPU: %s is nccl, which needs one for every rank", mok_cli_setter("peer"));
     }
     if (config->peer != MOK_PEER_THREADS) {
         team_out->is_processes = 1;
@@ -97,7 +98,7 @@ int mok_team_prints(const struct mok_team *team) { return team->first_rank == 0;
 
 const char *mok_team_peer_name(const struct mok_team *team)
 {
-    return team->config.peer == MOK_PEER_MPI ? "mpi" : team->config.peer == MOK_PEER_NCCL ? "nccl" : "threads";
+    return mok_config_peer_name(&team->config);
 }
 
 void mok_team_wait(struct mok_team *team)

@@ -292,10 +292,11 @@ static mok_status check_options(const struct verify_settings *settings, const mo
 static int check_request(const mok_group_config *config, const struct mok_case_where *where, int num_names, char **names)
 {
     if (config->peer == MOK_PEER_NCCL) {
-        return mok_cli_usage(&mok_command_verify, "--peer must be threads, external or mpi");
+        return mok_cli_usage(&mok_command_verify, "%s is nccl: must be threads, external or mpi", mok_cli_setter("peer"));
     }
     if (!mok_case_has_ranks(where->backend, where->ranks)) {
-        return mok_cli_usage(&mok_command_verify, "backend %s has no such peer: must be threads or external", mok_config_backend_name(config));
+        return mok_cli_usage(&mok_command_verify, "%s is %s: must be threads or external with backend %s", mok_cli_setter("peer"),
+                             mok_config_peer_name(config), mok_config_backend_name(config));
     }
     for (int idx = 0; idx < num_names; idx++) {
         const struct mok_ref_case *recipe = mok_ref_case_find(names[idx]);

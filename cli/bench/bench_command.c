@@ -113,7 +113,8 @@ static int bench_command(void *given, mok_group_config *config, int num_names, c
         return mok_cli_usage(&mok_command_bench, "argument '%s' is not expected", mok_cli_quote(names[num_names - 1]));
     }
     if (config->peer != MOK_PEER_THREADS) {
-        return mok_cli_usage(&mok_command_bench, "--peer must be threads: the dense products need all cores of this process");
+        return mok_cli_usage(&mok_command_bench, "%s is %s: must be threads, for the dense products need all cores of this process", mok_cli_setter("peer"),
+                             mok_config_peer_name(config));
     }
     int is_cuda = mok_config_is_cuda(config);
     mok_status status = is_gemm ? measure_gemms(settings, config) : measure(settings, config, is_cuda, &team);

@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$2" "$golden" "$work"
 cd "$work"
-unset MOK_BACKEND MOK_PEER MOK_MINIBATCH
+unset MOK_BACKEND MOK_PEER MOK_MINIBATCH MOK_SAVED
 rows=0
 failed=0
 
@@ -49,7 +49,6 @@ expect 2 "mok run: option --ranks is ' 2': must be a whole number from 1 to 64" 
 expect 2 "mok run: option --no-oracle takes no value" run --no-oracle=1
 expect 2 "mok run: option --minibatch is '100': must be a whole number from 0 to 2147483520, a multiple of 128, or auto (0)" run --minibatch 100
 expect 2 "mok run: option --backend is 'tpu': must be one of auto|cpu|cuda" run --backend tpu
-expect 2 "mok bench: --peer must be threads: the dense products need all cores of this process" bench --peer mpi
 expect 2 "mok bench: --top-k is 4: must be at most --experts, 3" bench --experts 3 --backend cpu
 expect 2 "mok bench: --skew is 'even': must be one of balanced|zipf|hot|real" bench --skew even --backend cpu
 expect 2 "mok bench: --skew real has routes for 64 experts, top 8: the shape has 32, top 4" bench --skew real --backend cpu
@@ -116,7 +115,41 @@ expect 2 "mok trace: --out is required, a name that ends in .json or .svg" trace
 for name in timeline.txt x.png - .svg json; do
     expect 2 "mok trace: --out is '$name': must be a name that ends in .json or .svg" trace --out "$name"
 done
-expect 2 "mok verify: backend cuda has no such peer: must be threads or external" verify --peer mpi --backend cuda
+# A value that goes with others, but not here, is named with what has set it.
+for from in option variable; do
+    peer=--peer saved=--saved
+    [ $from = option ] || { peer=MOK_PEER saved=MOK_SAVED; }
+    # given VARIABLE OPTION VALUE EXPECT...: the option or its variable, and then as expect.
+    given() {
+        variable=$1 option=$2 value=$3
+        shift 3
+        if [ $from = option ]; then
+            expect "$@" "$option" "$value"
+        else
+            export "$variable=$value"
+            expect "$@"
+            unset "$variable"
+        fi
+    }
+    why="must be threads, for the dense products need all cores of this process"
+    for value in mpi nccl external; do
+        given MOK_PEER --peer $value 2 "mok bench: $peer is $value: $why" bench
+    done
+    given MOK_PEER --peer nccl 2 "mok verify: $peer is nccl: must be threads, external or mpi" verify idle-rank
+    given MOK_PEER --peer mpi 2 "mok verify: $peer is mpi: must be threads or external with backend cuda" verify --backend cuda
+    why="for programs that bring their own memory: must be threads, mpi or nccl here"
+    given MOK_PEER --peer external 2 "mok run: $peer is external, $why" run --weights f --input f
+    given MOK_PEER --peer external 2 "mok trace: $peer is external, $why" trace --out f.svg
+    for command in "run --weights f --input f" "bench --backend cpu" "trace --backend cpu --out f.svg"; do
+        # shellcheck disable=SC2086
+        given MOK_SAVED --saved 0 2 "mok ${command%% *}: $saved is 0: must be at least 1, for the backward pass of this command" $command
+    done
+    if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
+        why="is nccl, which needs one for every rank (MOK_ERR_NO_DEVICE)"
+        given MOK_PEER --peer nccl 77 "mok run: no usable GPU: $peer $why" run --weights f --input f
+        given MOK_PEER --peer nccl 77 "mok trace: no usable GPU: $peer $why" trace --out f.svg
+    fi
+done
 expect 2 "mok verify: 'no-such-case' is no case: --list prints them" verify no-such-case
 expect 2 "mok info: a shape needs --experts, --top-k, --hidden, --intermediate and --tokens" info --hidden 64
 MOK_MINIBATCH=many
@@ -189,10 +222,6 @@ fi
 
 expect 2 "mok run: option --weights is empty: must be FILE, see --help" run --weights ''
 expect 2 "mok run: option --json is empty: must be FILE, see --help" run --json=
-for command in "run --weights f --input f" "bench --backend cpu" "trace --backend cpu --out f.svg"; do
-    # shellcheck disable=SC2086
-    expect 2 "mok ${command%% *}: --saved is 0: must be at least 1, for the backward pass of this command" $command --saved 0
-done
 for command in "bench" "trace --out f.svg"; do
     # Far more tokens than there is memory: the sizes are refused before any data is made.
     # shellcheck disable=SC2086
@@ -214,8 +243,6 @@ for given in "--top-k 9" "--tokens 2147483647" "--tokens 2147483647 --ranks 64 -
     "$mok" $size $given > out 2> err || :
     ! grep -e 'config\.' -e 'top_k' err || { echo "mok $size $given speaks of a field of the library"; failed=$((failed + 1)); }
 done
-expect 2 "mok run: --peer external is for programs that bring their own memory: must be threads, mpi or nccl here" \
-    run --weights f --input f --peer external
 
 # Started by mpirun without --peer: every process would do the whole job. Process 0 says so, and names only peers that the command takes.
 for launcher in OMPI_COMM_WORLD PMI; do
@@ -373,12 +400,6 @@ if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
     # shellcheck disable=SC2086
     "$mok" run $good --backend cuda --input "$golden/qwen3_moe/io.safetensors" > out 2> err || got=$?
     [ "$got" -eq 77 ] || { echo "--backend cuda without a GPU ended with $got, expected 77"; cat err; failed=$((failed + 1)); }
-fi
-
-if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
-    no_gpu="no usable GPU: --peer nccl needs one for every rank (MOK_ERR_NO_DEVICE)"
-    expect 77 "mok run: $no_gpu" run --weights f --input f --peer nccl
-    expect 77 "mok trace: $no_gpu" trace --out f.svg --peer nccl
 fi
 
 echo "$rows command lines, $failed wrong"
