@@ -187,6 +187,7 @@ static mok_status plan(const mok_group_config *config, const struct mok_pass_ops
 {
     MOK_TRY(mok_api_check_plan(config));
     MOK_TRY(mok_api_find_backend(config->backend, ops_out));
+    MOK_TRY(check_pair((*ops_out)->backend, config->peer));
     return mok_api_setup(config, *ops_out, setup_out);
 }
 
@@ -202,7 +203,7 @@ mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_o
     memory.struct_size = sizeof memory;
     memory.peer_bytes = (uint64_t)setup.region.bytes;
     memory.total_bytes = memory.peer_bytes + memory.ring_bytes + memory.saved_bytes + memory.other_bytes;
-    memory.keep_rows = setup.ring_forward.keep_rows;
+    memory.keep_rows = setup.num_saved > 0 ? setup.ring_forward.keep_rows : 0;
     memory.max_rows = mok_plan_max_rows(&setup.dims);
     *memory_out = memory;
     return MOK_OK;
@@ -223,6 +224,9 @@ static mok_choice choice_of(const struct mok_pass_ops *ops, const struct mok_pas
                          .compute_workers = setup->compute_workers,
                          .forward = ring_choice(&setup->ring_forward),
                          .backward = ring_choice(&setup->ring_backward)};
+    if (setup->num_saved == 0) { /* no backward pass */
+        choice.backward = (mok_ring_choice){0, 0, 0};
+    }
     return choice;
 }
 

@@ -150,7 +150,7 @@ static mok_status forward_locked(mok_layer *layer, mok_schedule *schedule, const
         .y = args->y,
         .stream = stream,
     };
-    MOK_TRY(group->ops->forward(group->inner, &pass));
+    MOK_TRY(mok_api_end_call(group, group->ops->forward(group->inner, &pass)));
     if (saved != NULL) {
         saved->is_waiting = 1;
         saved->layer_number = layer->number;
@@ -263,7 +263,7 @@ static mok_status backward_locked(mok_layer *layer, mok_schedule *schedule, cons
         .grad_mode = args->grad_mode,
         .stream = stream,
     };
-    MOK_TRY(group->ops->backward(group->inner, &pass));
+    MOK_TRY(mok_api_end_call(group, group->ops->backward(group->inner, &pass)));
     args->saved->is_waiting = 0;
     return MOK_OK;
 }

@@ -125,6 +125,15 @@ mok_status mok_api_group_alive(mok_group *group, mok_group_state *state_out)
     return status;
 }
 
+mok_status mok_api_end_call(mok_group *group, mok_status status)
+{
+    mok_group_state state;
+    if (status == MOK_ERR_TIMEOUT || status == MOK_ERR_ABORTED || status == MOK_ERR_DISAGREE) {
+        MOK_TRY(mok_api_group_alive(group, &state));
+    }
+    return status;
+}
+
 mok_status mok_group_status(mok_group *group, mok_group_state *state_out)
 {
     MOK_TRY(mok_api_check_given("group", group));

@@ -62,4 +62,7 @@ mok_status mok_api_check_process(const mok_group *group);
 /* MOK_OK, or the group's fault with its sentence. Never blocks. state_out is filled in every case. */
 mok_status mok_api_group_alive(mok_group *group, mok_group_state *state_out);
 
+/* What a call of the backend returned, with the group's sentence if the group died after mok_api_group_alive had seen it alive. */
+mok_status mok_api_end_call(mok_group *group, mok_status status);
+
 #endif

@@ -56,7 +56,7 @@ mok_status mok_schedule_build(mok_schedule *schedule, const int32_t *ids, int64_
     mok_group_state state;
     MOK_TRY(mok_api_group_alive(group, &state));
     pthread_mutex_lock(&group->lock);
-    mok_status status = group->ops->schedule_build(schedule->inner, ids, num_tokens, stream);
+    mok_status status = mok_api_end_call(group, group->ops->schedule_build(schedule->inner, ids, num_tokens, stream));
     if (status == MOK_OK) {
         schedule->build_number = ++group->last_number;
         schedule->num_tokens = num_tokens;
@@ -79,7 +79,7 @@ mok_status mok_schedule_counts(mok_schedule *schedule, mok_stream stream, int64_
         status = mok_base_fail(MOK_ERR_MISMATCH, "schedule was never built: mok_schedule_build must come before");
     }
     if (status == MOK_OK) {
-        status = group->ops->schedule_counts(schedule->inner, stream, rows_out, padded_out);
+        status = mok_api_end_call(group, group->ops->schedule_counts(schedule->inner, stream, rows_out, padded_out));
     }
     pthread_mutex_unlock(&group->lock);
     return status;

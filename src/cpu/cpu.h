@@ -304,10 +304,8 @@ void mok_cpu_record(struct mok_pass_group *group, const mok_fault *fault, int is
 /* A rank has left whose group was dead: takes over from its region who raised the abort, which may not have reached this rank yet. 0: it
  * was alive when it left. */
 int mok_cpu_hear_abort(struct mok_pass_group *group, int32_t rank);
-/* Status of the group, and the fault record. With MOK_ERR_ABORTED its rank is the one that raised the abort, or has left. */
+/* Status of the group, and the fault record (fault_out may be NULL). With MOK_ERR_ABORTED its rank is the one that raised the abort, or has left. */
 mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out);
-/* MOK_OK, or fails with the sentence why the group is dead. */
-mok_status mok_cpu_check_alive(struct mok_pass_group *group);
 /* Gives the core away: at first only to who is ready, then for longer and longer. */
 void mok_cpu_relax(uint32_t polls);
 /* All workers of the rank have come here. 0: it was aborted, or the wait has expired. */

@@ -11,7 +11,7 @@
 
 static mok_status new_job(struct mok_pass_group *group, int32_t kind, struct mok_cpu_job **job_out)
 {
-    MOK_TRY(mok_cpu_check_alive(group));
+    MOK_TRY(mok_cpu_status(group, NULL));
     struct mok_cpu_job *job = calloc(1, sizeof *job);
     if (job == NULL) {
         return mok_base_fail(MOK_ERR_MEMORY, "rank %d: no memory for a job of %zu bytes", group->setup.dims.rank, sizeof *job);
@@ -103,7 +103,7 @@ mok_status mok_cpu_schedule_build(struct mok_pass_schedule *schedule, const int3
 static mok_status wait_built(struct mok_pass_schedule *schedule)
 {
     mok_cpu_queue_wait(&schedule->group->queue, schedule->ticket, -1);
-    return mok_cpu_check_alive(schedule->group);
+    return mok_cpu_status(schedule->group, NULL);
 }
 
 mok_status mok_cpu_schedule_counts(struct mok_pass_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out)

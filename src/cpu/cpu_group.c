@@ -143,7 +143,7 @@ mok_status mok_cpu_state(struct mok_pass_group *group, mok_group_state *state_ou
         state_out->bad_ids = atomic_load(&group->bad_ids);
         state_out->passes_done = atomic_load(&group->passes_done);
     }
-    return status == MOK_OK ? MOK_OK : mok_cpu_check_alive(group);
+    return status;
 }
 
 /* On a dead group the workers let go of all queued work at once: waiting for that too means that tensors are the caller's again. */
@@ -154,7 +154,7 @@ mok_status mok_cpu_wait(struct mok_pass_group *group, mok_stream stream, int64_t
         return mok_base_fail(MOK_ERR_TIMEOUT, "rank %d: work was not done within timeout_ms = %lld", group->setup.dims.rank,
                              (long long)timeout_ms);
     }
-    return mok_cpu_check_alive(group);
+    return mok_cpu_status(group, NULL);
 }
 
 void mok_cpu_abort(struct mok_pass_group *group)

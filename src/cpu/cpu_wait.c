@@ -104,25 +104,6 @@ mok_status mok_cpu_status(struct mok_pass_group *group, mok_fault *fault_out)
     return (mok_status)fault.status;
 }
 
-mok_status mok_cpu_check_alive(struct mok_pass_group *group)
-{
-    mok_fault fault;
-    mok_status status = mok_cpu_status(group, &fault);
-    int rank = group->setup.dims.rank;
-    if (status == MOK_ERR_ABORTED) {
-        return mok_base_fail(status, "rank %d: the group was aborted, or given up, by rank %d", rank, (int)fault.rank);
-    }
-    if (status == MOK_ERR_DISAGREE) {
-        return mok_base_fail(status, "rank %d waits for rank %lld, which entered another pass: tag %llx, here %llx", rank, (long long)fault.index,
-                             (unsigned long long)fault.seen, (unsigned long long)fault.expected);
-    }
-    if (status != MOK_OK) {
-        return mok_base_fail(status, "rank %d: worker %d waited too long for %s, index %lld: expected %lld, saw %lld", rank,
-                             fault.block, mok_site_name(fault.site), (long long)fault.index, (long long)fault.expected, (long long)fault.seen);
-    }
-    return MOK_OK;
-}
-
 /* ---- one wait ---------------------------------------------------------------------------------------------------------------- */
 
 void mok_cpu_progress(struct mok_pass_group *group) { atomic_fetch_add_explicit(&group->progress, 1, memory_order_relaxed); }

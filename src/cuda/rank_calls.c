@@ -64,11 +64,12 @@ mok_status mok_cuda_state(struct mok_pass_group *group, mok_group_state *state_o
     return status;
 }
 
+/* MOK_ERR_DEVICE has a sentence here, because a call that itself meets an error of CUDA has one, too, and src/api keeps it. */
 static mok_status check_alive(const struct mok_pass_group *group)
 {
     mok_status status = mok_cuda_status_now(group);
-    if (status == MOK_OK) {
-        return MOK_OK;
+    if (status != MOK_ERR_DEVICE) {
+        return status;
     }
     return mok_base_fail(status, "rank %" PRId32 ": the group is dead (%s)", group->setup.dims.rank, mok_status_name(status));
 }

@@ -80,7 +80,8 @@ struct mok_pass_backward {
 };
 
 /* Threads: src/api serialises the calls of one group, but for state, wait and abort: any thread may make them while another is inside a
- * call. */
+ * call. A call that finds its group dead returns the group's status and makes no sentence (but with
+ * MOK_ERR_DEVICE): src/api makes one, the same for all calls. */
 struct mok_pass_ops {
     const char *name;
     int32_t backend; /* MOK_BACKEND_CPU or MOK_BACKEND_CUDA */

@@ -19,7 +19,8 @@ static struct {
     atomic_int create_fails_on;
     atomic_int group_status; /* what state says */
     mok_fault fault;
-} fake_wish = {-1, -1, -1, MOK_OK, {0, 0, 0, 0, 0, 0, 0}};
+    atomic_int dies_with; /* the status with which the group dies under the next call that enqueues or waits, without a sentence */
+} fake_wish = {-1, -1, -1, MOK_OK, {0, 0, 0, 0, 0, 0, 0}, MOK_OK};
 
 /* What the backend saw. */
 static struct {
@@ -35,6 +36,16 @@ struct mok_pass_group {
 struct mok_pass_schedule {
     struct mok_pass_group *group;
 };
+
+/* MOK_OK, or the group dies here. */
+static mok_status fake_dies(void)
+{
+    mok_status status = (mok_status)atomic_exchange(&fake_wish.dies_with, MOK_OK);
+    if (status != MOK_OK) {
+        fake_wish.group_status = status;
+    }
+    return status;
+}
 
 static mok_status fake_probe(void) { return MOK_OK; }
 
@@ -134,14 +145,14 @@ static mok_status fake_schedule_build(struct mok_pass_schedule *schedule, const 
 {
     (void)schedule, (void)ids, (void)num_tokens, (void)stream;
     atomic_fetch_add(&fake_seen.builds, 1);
-    return MOK_OK;
+    return fake_dies();
 }
 
 static mok_status fake_schedule_counts(struct mok_pass_schedule *schedule, mok_stream stream, int64_t *rows_out, int64_t *padded_out)
 {
     (void)schedule, (void)stream, (void)rows_out;
     *padded_out = 128;
-    return MOK_OK;
+    return fake_dies();
 }
 
 static struct mok_pass_saved *fake_saved(struct mok_pass_group *group, int32_t idx)
@@ -155,14 +166,14 @@ static mok_status fake_forward(struct mok_pass_group *group, const struct mok_pa
 {
     (void)group, (void)pass;
     atomic_fetch_add(&fake_seen.forwards, 1);
-    return MOK_OK;
+    return fake_dies();
 }
 
 static mok_status fake_backward(struct mok_pass_group *group, const struct mok_pass_backward *pass)
 {
     (void)group, (void)pass;
     atomic_fetch_add(&fake_seen.backwards, 1);
-    return MOK_OK;
+    return fake_dies();
 }
 
 static mok_status fake_state(struct mok_pass_group *group, mok_group_state *state_out)
@@ -176,7 +187,7 @@ static mok_status fake_wait(struct mok_pass_group *group, mok_stream stream, int
 {
     (void)group, (void)stream, (void)timeout_ms;
     atomic_fetch_add(&fake_seen.waits, 1);
-    return MOK_OK;
+    return fake_dies();
 }
 
 static void fake_abort(struct mok_pass_group *group)

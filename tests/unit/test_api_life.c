@@ -310,6 +310,44 @@ static void test_dead_group_names_who_aborted(void **state)
     }
 }
 
+/* The group dies under a call that had seen it alive: the call says what every later one says, and not what the backend or an earlier call said. */
+static mok_status dying_build(struct family *f) { return build(f->schedule); }
+static mok_status dying_forward(struct family *f) { return forward(f->layer, f->schedule, NULL); }
+static mok_status dying_backward(struct family *f) { return backward(f->layer, f->schedule, f->saved[0]); }
+static mok_status dying_wait(struct family *f) { return mok_group_wait(f->group, NULL, -1); }
+static mok_status dying_counts(struct family *f)
+{
+    int64_t padded;
+    return mok_schedule_counts(f->schedule, NULL, NULL, &padded);
+}
+
+static void test_group_dies_under_a_call(void **state)
+{
+    static mok_status (*const calls[])(struct family *) = {dying_build, dying_forward, dying_backward, dying_wait, dying_counts};
+    static const mok_status deaths[] = {MOK_ERR_TIMEOUT, MOK_ERR_ABORTED, MOK_ERR_DISAGREE};
+    (void)state;
+    for (size_t call = 0; call < sizeof calls / sizeof calls[0]; call++) {
+        for (size_t death = 0; death < sizeof deaths / sizeof deaths[0]; death++) {
+            struct family family;
+            char first[512];
+            make_family(&family);
+            assert_int_equal(build(family.schedule), MOK_OK);
+            assert_int_equal(forward(family.layer, family.schedule, family.saved[0]), MOK_OK);
+            assert_int_equal(mok_group_wait(NULL, NULL, 0), MOK_ERR_ARGUMENT); /* a sentence of something else */
+            fake_wish.fault = (mok_fault){deaths[death], MOK_SITE_NONE, 1, 0, 0, 0, 0};
+            fake_wish.dies_with = deaths[death];
+            assert_int_equal(calls[call](&family), deaths[death]);
+            snprintf(first, sizeof first, "%s", mok_last_error());
+            assert_non_null(strstr(first, "the group is dead"));
+            assert_int_equal(mok_group_status(family.group, NULL), deaths[death]);
+            assert_string_equal(first, mok_last_error());
+            fake_wish.group_status = MOK_OK;
+            memset(&fake_wish.fault, 0, sizeof fake_wish.fault);
+            clear_family(&family);
+        }
+    }
+}
+
 /* Layers and schedules go before their group; a group that is refused to go is still there. */
 static void test_destroy_order(void **state)
 {
@@ -414,7 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FAMILY(test_saved_life), IN_FAMILY(test_release),        IN_FAMILY(test_wrong_partner), IN_FAMILY(test_two_in_flight),
         IN_FAMILY(test_two_groups), IN_FAMILY(test_address_again),  IN_FAMILY(test_dead_group),    IN_FAMILY(test_destroy_order),
-        IN_FAMILY(test_dead_group_names_local_limit), cmocka_unit_test(test_dead_group_names_who_aborted),
+        IN_FAMILY(test_dead_group_names_local_limit), cmocka_unit_test(test_dead_group_names_who_aborted), cmocka_unit_test(test_group_dies_under_a_call),
         cmocka_unit_test(test_no_saved), cmocka_unit_test(test_nothing), cmocka_unit_test(test_names), cmocka_unit_test(test_build),
         cmocka_unit_test(test_local_experts),
     };
