@@ -69,6 +69,10 @@ static void print_choice(const mok_choice *choice)
            path_name(choice), choice->comm_workers, choice->compute_workers);
     for (int pass = 0; pass < 2; pass++) {
         const mok_ring_choice *ring = ring_of(choice, pass);
+        if (ring->ring_minibatches == 0) {
+            printf("  %-8s  none: --saved 0\n", passes[pass].name);
+            continue;
+        }
         printf("  %-8s  minibatch %" PRId64 " rows, ring %" PRId32 ", look-ahead %" PRId32 "\n", passes[pass].name, ring->minibatch_rows,
                ring->ring_minibatches, ring->look_ahead);
     }
@@ -138,6 +142,7 @@ static mok_status find_needs(const struct mok_shape_settings *shape, mok_group_c
     mok_memory *largest = &needs_out->memory;
     config->num_ranks = shape->num_ranks == 0 ? 1 : (int32_t)shape->num_ranks;
     config->shape = mok_shape_of(shape);
+    config->peer = MOK_PEER_THREADS; /* neither memory nor choice depends on it */
     for (config->rank = 0; config->rank < config->num_ranks; config->rank++) {
         mok_memory memory = {.struct_size = sizeof memory};
         MOK_TRY(mok_shape_name_options(mok_group_memory(config, &memory)));

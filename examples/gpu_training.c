@@ -2,6 +2,7 @@
  * Training steps of two MoE layers, one process a GPU: route, forward, forward, backward, backward. The step is captured once as a CUDA graph and replayed with
  * new routes. Build against the installed package, CUDA's runtime and NCCL:
  *   cc gpu_training.c $(pkg-config --cflags --libs mok) -lcudart -lnccl -o gpu_training
+ * with -I and -L of CUDA and NCCL where the compiler does not look by itself.
  *   ./gpu_training 2        # ranks, a GPU each
  *
  * What stands between the layers in a real model (attention, norms, the residual stream) is left out: the output of one layer is the input of the next.
@@ -67,7 +68,7 @@ static void *device_memory(size_t bytes)
     return memory;
 }
 
-/* bf16 values between -scale and scale, a power of two. */
+/* bf16 values between -scale and scale, cut. */
 static void *random_bf16(size_t count, float scale)
 {
     uint16_t *values = malloc(count * 2);
@@ -108,7 +109,7 @@ static void make_group(const ncclUniqueId *id)
     MOK(mok_group_create(&config, &self.group));
     int32_t first;
     MOK(mok_local_experts(E, self.num_ranks, self.rank, &first, &self.num_local));
-    printf("rank %d: %d tokens, experts %d..%d, %.0f MiB beside weights and gradients\n", self.rank, self.num_tokens, first,
+    printf("rank %d: %d tokens, experts %d..%d, %.0f MiB of the library's own\n", self.rank, self.num_tokens, first,
            first + self.num_local - 1, (double)memory.total_bytes / 1048576.0);
 }
 
@@ -134,10 +135,10 @@ static void make_layer(int idx)
     MOK(mok_saved_input(forward->saved, &x));
     forward->x = x;
     forward->w = self.w[idx];
-    forward->y = device_memory(tokens * 2);
     if (idx > 0) {
         self.forward[idx - 1].y = x;
     }
+    forward->y = idx == LAYERS - 1 ? device_memory(tokens * 2) : NULL;
 
     mok_backward_args *backward = &self.backward[idx];
     mok_backward_args_init(backward);
@@ -208,8 +209,6 @@ static void train(void)
         CUDA(cudaEventElapsedTime(&ms, begin, end));
         sum += count > 0 ? ms : 0.0f; /* the first waits for peers that are still starting */
     }
-    mok_group_state state = {.struct_size = sizeof state};
-    MOK(mok_group_status(self.group, &state));
     float dw;
     CUDA(cudaMemcpy(&dw, self.backward[0].dw, sizeof dw, cudaMemcpyDeviceToHost));
     printf("rank %d: %d steps, %.3f ms a step, dw of the first route %.6f\n", self.rank, STEPS, (double)sum / (STEPS - 1), (double)dw);
@@ -236,7 +235,9 @@ static int run_rank(const ncclUniqueId *id)
         mok_schedule_destroy(self.schedule[idx]);
         mok_layer_destroy(self.layer[idx]);
     }
-    MOK(mok_group_destroy(self.group));
+    mok_group *group = self.group;
+    self.group = NULL; /* gone in any case, also when a peer did not leave */
+    MOK(mok_group_destroy(group));
     return 0; /* an example: the tensors go with the process */
 }
 
@@ -271,7 +272,12 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int rank = 0; rank < num_ranks; rank++) {
-        if (fork() == 0) {
+        pid_t child = fork();
+        if (child < 0) {
+            perror("fork");
+            break; /* the others see that a rank is missing when peer_timeout_ms is over */
+        }
+        if (child == 0) {
             self.rank = rank;
             self.num_ranks = num_ranks;
             ncclUniqueId id = share_id(rank, num_ranks, ends);
@@ -281,7 +287,7 @@ int main(int argc, char **argv)
     close(ends[0]);
     close(ends[1]);
     for (int rank = 0; rank < num_ranks; rank++) {
-        failed += wait(&status) < 0 || status != 0;
+        failed += wait(&status) < 0 || status != 0; /* one that was never started, too */
     }
     return failed > 0;
 }

@@ -36,7 +36,8 @@
  * the child may make groups of its own.
  *
  * Refusals. Arguments are checked before anything happens: a refused call has written and enqueued nothing, the group stays usable, and
- * mok_last_error names argument, value and rule. A group that has failed (mok_group_status is not MOK_OK) says so in every later call.
+ * mok_last_error names argument, value and rule. A group that has failed (mok_group_status is not MOK_OK) says so in every later call, but for
+ * those that look at the host's memory alone: mok_group_saved, mok_saved_input, mok_saved_release, mok_group_trace_take and mok_group_choice.
  * Structs that begin with struct_size are filled by their _init function; another size than that of this header is refused.
  *
  * Log. MOK_LOG=1 in the environment prints every failure to stderr, MOK_LOG=2 also what each group chose for itself. Without it there is one
@@ -126,7 +127,8 @@ typedef enum mok_backend { MOK_BACKEND_AUTO = 0, MOK_BACKEND_CPU = 1, MOK_BACKEN
 /* How ranks reach each other's memory. */
 typedef enum mok_peer_kind {
     MOK_PEER_THREADS = 0,  /* ranks are threads of one process and share a mok_hub; also several ranks on one GPU (see mok_group_create) */
-    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI. mok_group_create belongs
+    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI (/dev/shm; a rank that is killed inside
+                              mok_group_create may leave files mok-* there). mok_group_create belongs
                               between MPI_Init_thread (at least MPI_THREAD_FUNNELED, and then in the main thread) and MPI_Finalize; it
                               alone calls MPI */
     MOK_PEER_NCCL = 2,     /* one process a GPU, NCCL symmetric windows */
@@ -154,7 +156,7 @@ typedef void *mok_stream; /* cudaStream_t, or NULL for the CPU backend */
 
 /* The same on every rank of a group. */
 typedef struct mok_shape {
-    int32_t num_experts;         /* E, 1..2^20, over all ranks */
+    int32_t num_experts;         /* E, 1..2^20, over all ranks; CUDA: 1..17058, more is UNSUPPORTED */
     int32_t top_k;               /* K, 1..64 */
     int32_t hidden;              /* H, a multiple of 8 from 8 to 2^20 */
     int32_t intermediate;        /* I, a multiple of 8 from 8 to 2^20 */
@@ -232,7 +234,7 @@ typedef struct mok_memory {
     uint64_t other_bytes;  /* one schedule in its worst case, shared-expert rows, scratch. Each further schedule takes about
                               8 * max_rows + 4 * T_max * K bytes that are not in here */
     uint64_t total_bytes;  /* the sum */
-    int64_t keep_rows;     /* keep_rows as it will be used */
+    int64_t keep_rows;     /* keep_rows as it will be used; 0 where num_saved is 0 */
     int64_t max_rows;      /* worst case of padded rows on this rank */
 } mok_memory;
 
@@ -260,7 +262,7 @@ typedef struct mok_choice {
     int32_t comm_workers;     /* CPU threads, or CTAs; a CTA may be both, with warps that move and warps that multiply */
     int32_t compute_workers;
     mok_ring_choice forward;
-    mok_ring_choice backward; /* in the same memory */
+    mok_ring_choice backward; /* in the same memory; all 0 where num_saved is 0: there is no backward pass */
 } mok_choice;
 
 /* What mok_group_create would take for this config on this machine. config is looked at and errors are given as by mok_group_memory. */
@@ -549,7 +551,8 @@ MOK_EXPORT MOK_MUST_USE mok_status mok_option_set(mok_group_config *config, cons
 
 /* ---- what this build and machine can do --------------------------------------------------------------------------------- */
 
-/* 1 when the library was built with it and it can be used on this machine now, 0 otherwise (mok_last_error says why). */
+/* 1 when the library was built with it and it can be used on this machine now, 0 otherwise (mok_last_error says why). Asking about the CPU backend
+ * tries OpenBLAS, once in a process; a group on it sets OpenBLAS to one thread, for the whole process and for good. */
 MOK_EXPORT int mok_backend_available(mok_backend backend);
 MOK_EXPORT int mok_peer_available(mok_peer_kind peer);
 /* One line per library and device, for bug reports; '\n' separated; static memory. */

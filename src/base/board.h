@@ -7,7 +7,7 @@
 
 enum {
     MOK_BOARD_BYTES = 512,
-    MOK_BOARD_HEAD = 64, /* of these: sequence number, size, state */
+    MOK_BOARD_HEAD = 64, /* of these: what src/peer/notice.c needs beside the data */
     MOK_BOARD_DATA = MOK_BOARD_BYTES - MOK_BOARD_HEAD
 };
 

@@ -44,7 +44,7 @@ static void choose_ring(const mok_group_config *config, const struct mok_pass_se
     ring->look_ahead = (int32_t)mok_min64(config->look_ahead == 0 ? 1 : config->look_ahead, ring->num_places - 1);
 }
 
-/* Ranks share the cores of one machine: threads and external regions surely, MPI ranks because their windows are of one host. */
+/* Ranks share the cores of one machine: threads and external regions surely, MPI ranks because their memory is of one host. */
 static mok_status choose(const mok_group_config *config, struct mok_pass_setup *setup)
 {
     if (config->path == MOK_PATH_STAGED) {

@@ -8,8 +8,8 @@
  * The probe tries the kinds from the cheapest on, and takes the first one at which equal rows come out equal. Weight gradients contract
  * rows: their bits may depend on the order of rows; they are sums of calls of MOK_TILE_ROWS rows each, in row order.
  *
- * Threads. Workers call BLAS side by side, so every call must run on the thread that makes it: the probe sets the BLAS of this process to
- * one thread. That holds for the caller's own BLAS calls too, from the creation of the first group on.
+ * Threads. Workers call BLAS side by side, so every call must run on the thread that makes it: the BLAS of this process has one thread while
+ * the probe runs, and from the creation of the first group on, for the caller's own BLAS calls too.
  *
  * Memory. A worker inside a call holds a buffer of OpenBLAS (base/blas_room.h). The workers of all groups of this process are counted, and a
  * group is refused when there is no room for a buffer of each: a pass would stand still in BLAS, where no deadline reaches it.
@@ -105,6 +105,7 @@ static void probe(void)
         probed.height = -1;
         return;
     }
+    int num_threads = openblas_get_num_threads();
     openblas_set_num_threads(1);
     uint32_t state = 1; /* values of all magnitudes, so that another order of summation shows */
     for (int64_t i = 0; i < PROBE_DEPTH; i++) {
@@ -116,6 +117,9 @@ static void probe(void)
         memory->b[i] = (float)(int32_t)state * 0x1p-31f;
     }
     probed = find_call(memory);
+    if (num_callers == 0) {
+        openblas_set_num_threads(num_threads);
+    }
     free(memory);
 }
 
@@ -153,7 +157,10 @@ mok_status mok_cpu_gemm_join(int32_t rank, int32_t num_workers)
     pthread_mutex_lock(&probe_lock);
     int64_t num = num_callers + num_workers;
     int has_room = mok_blas_has_room(num - 1);
-    num_callers = has_room ? num : num_callers;
+    if (has_room) {
+        num_callers = num;
+        openblas_set_num_threads(1);
+    }
     pthread_mutex_unlock(&probe_lock);
     if (!has_room) {
         return mok_base_fail(MOK_ERR_MEMORY,

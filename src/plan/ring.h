@@ -39,7 +39,7 @@ enum mok_counter {
     MOK_COUNT_PULLED,        /* [minibatch]  pull of all communication workers -> gate+up, recompute, D */
     MOK_COUNT_PLACE_FREE,    /* [minibatch]  nothing needs the place of this minibatch any more -> pull of minibatch + num_places */
     MOK_COUNT_H_DONE,        /* [row tile]   all gate+up tiles -> down */
-    MOK_COUNT_Y_DONE,        /* [row tile]   all down tiles -> combine */
+    MOK_COUNT_Y_DONE,        /* [row tile]   all down tiles -> push */
     MOK_COUNT_G_DONE,        /* [row tile]   all recompute tiles -> D */
     MOK_COUNT_D_DONE,        /* [row tile]   all D tiles -> E, weight gradients */
     MOK_COUNT_E_DONE,        /* [row tile]   all E tiles -> push of dx */

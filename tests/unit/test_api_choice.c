@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <cblas.h>
 
 #include <mok/mok.h>
 
@@ -88,8 +89,54 @@ static void test_too_much(void **state)
     assert_int_equal(choice.backward.look_ahead, 2);
 }
 
+/* No saved object, no backward pass. */
+static void test_inference(void **state)
+{
+    (void)state;
+    mok_group_config config = open_config();
+    mok_memory memory = {.struct_size = sizeof memory};
+    config.num_saved = 0;
+    mok_choice choice = chosen(&config);
+    assert_true(choice.forward.minibatch_rows > 0);
+    assert_int_equal(choice.backward.minibatch_rows, 0);
+    assert_int_equal(choice.backward.ring_minibatches, 0);
+    assert_int_equal(mok_group_memory(&config, &memory), MOK_OK);
+    assert_int_equal(memory.keep_rows, 0);
+}
+
+/* What creation refuses whatever the machine is like. */
+static void test_pair(void **state)
+{
+    (void)state;
+    mok_group_config config = open_config();
+    mok_choice choice = {.struct_size = sizeof choice};
+    mok_memory memory = {.struct_size = sizeof memory};
+    config.peer = MOK_PEER_NCCL;
+    assert_int_equal(mok_group_choose(&config, &choice), MOK_ERR_UNSUPPORTED);
+    assert_int_equal(mok_group_memory(&config, &memory), MOK_ERR_UNSUPPORTED);
+}
+
+/* Asking leaves the caller's OpenBLAS alone; a group sets it to one thread. First of all tests: no group has been there. */
+static void test_blas_threads(void **state)
+{
+    (void)state;
+    mok_group_config config = open_config();
+    mok_choice choice = {.struct_size = sizeof choice};
+    openblas_set_num_threads(2);
+    int before = openblas_get_num_threads(); /* 1 on one core */
+    assert_true(mok_backend_available(MOK_BACKEND_CPU));
+    assert_non_null(mok_build_info());
+    assert_int_equal(mok_group_choose(&config, &choice), MOK_OK);
+    assert_int_equal(openblas_get_num_threads(), before);
+    (void)chosen(&config);
+    assert_int_equal(openblas_get_num_threads(), 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_open), cmocka_unit_test(test_given), cmocka_unit_test(test_too_much)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blas_threads), cmocka_unit_test(test_open),      cmocka_unit_test(test_given),
+        cmocka_unit_test(test_too_much),     cmocka_unit_test(test_inference), cmocka_unit_test(test_pair),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
