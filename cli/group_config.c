@@ -56,7 +56,7 @@ void mok_config_warn_workers(const mok_group_config *config, int32_t num_ranks)
     int64_t num_cpus = sysconf(_SC_NPROCESSORS_ONLN);
     if (num > MOST_PER_CPU * num_cpus && !mok_config_is_cuda(config)) {
         mok_cli_progress_end();
-        fprintf(stderr, "mok: warning: %" PRId64 " workers of %" PRId32 " ranks on %" PRId64 " CPUs: expect slow passes and time-outs\n",
-                num, num_ranks, num_cpus);
+        fprintf(stderr, "mok: warning: %" PRId64 " workers of %" PRId32 " rank%s on %" PRId64 " CPU%s: expect slow passes and time-outs\n",
+                num, num_ranks, num_ranks == 1 ? "" : "s", num_cpus, num_cpus == 1 ? "" : "s");
     }
 }

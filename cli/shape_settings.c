@@ -85,8 +85,8 @@ mok_status mok_shape_problem(const struct mok_shape_settings *shape, int32_t num
     }
     mok_cli_progress("making random data");
     if (mok_ref_generate(&recipe, 0, problem_out) != MOK_OK) {
-        return mok_cli_fail(MOK_ERR_MEMORY, "no memory for %" PRId64 " experts and %" PRId64 " tokens on %" PRId32 " ranks",
-                            shape->experts, shape->tokens, num_ranks);
+        return mok_cli_fail(MOK_ERR_MEMORY, "no memory for %" PRId64 " experts and %" PRId64 " tokens on %" PRId32 " rank%s",
+                            shape->experts, shape->tokens, num_ranks, num_ranks == 1 ? "" : "s");
     }
     return MOK_OK;
 }

@@ -153,7 +153,8 @@ static mok_status write_timeline(void *context)
     int is_good = (job->is_svg ? mok_trace_write_svg : mok_trace_write_perfetto)(output.file, ranks, team->num_ranks);
     MOK_TRY(mok_output_close(&output, is_good));
     mok_cli_progress_end();
-    printf("%s: %" PRId64 " events of %" PRId32 " ranks, %" PRId64 " dropped\n", path, num_events, team->num_ranks, num_dropped);
+    printf("%s: %" PRId64 " events of %" PRId32 " rank%s, %" PRId64 " dropped\n", path, num_events, team->num_ranks,
+           team->num_ranks == 1 ? "" : "s", num_dropped);
     return MOK_OK;
 }
 

@@ -139,8 +139,8 @@ static void run_case(struct verify_job *job, const struct mok_ref_case *recipe)
 {
     char words[600];
     if (job->team->is_processes && recipe->num_ranks != job->team->num_ranks) {
-        snprintf(words, sizeof words, "needs %" PRId32 " ranks, and mpirun has started %" PRId32 " process%s", recipe->num_ranks,
-                 job->team->num_ranks, job->team->num_ranks == 1 ? "" : "es");
+        snprintf(words, sizeof words, "needs %" PRId32 " rank%s, and mpirun has started %" PRId32 " process%s", recipe->num_ranks,
+                 recipe->num_ranks == 1 ? "" : "s", job->team->num_ranks, job->team->num_ranks == 1 ? "" : "es");
         say(job, recipe, VERDICT_SKIP, words, 0.0, NULL);
         return;
     }
@@ -188,7 +188,8 @@ static int is_wanted(const struct verify_settings *settings, const struct mok_ca
 /* An empty choice has shown nothing. */
 static void say_none(const struct verify_settings *settings, int64_t num_ranks)
 {
-    fprintf(stderr, "mok verify: no%s case has %" PRId64 " ranks: --list prints them\n", settings->is_quick ? " quick" : "", num_ranks);
+    fprintf(stderr, "mok verify: no%s case has %" PRId64 " rank%s: --list prints them\n", settings->is_quick ? " quick" : "", num_ranks,
+            num_ranks == 1 ? "" : "s");
 }
 
 static int list_cases(const struct verify_settings *settings, const struct mok_case_where *where, int num_names, char **names)

@@ -121,9 +121,9 @@ static void print_text(const struct bench_job *job, const struct mok_team *team)
     const struct mok_shape_settings *shape = &job->settings->shape;
     int64_t num = job->settings->num_repeats;
     printf("shape       %" PRId64 " experts, top %" PRId64 ", hidden %" PRId64 ", intermediate %" PRId64 ", shared %" PRId64 ", %" PRId64
-           " tokens on each of %" PRId32 " ranks, %s\n",
+           " tokens on each of %" PRId32 " rank%s, %s\n",
            shape->experts, shape->top_k, shape->hidden, shape->inter, shape->shared_inter, shape->tokens, team->num_ranks,
-           mok_bench_skew_name(job->settings->skew));
+           team->num_ranks == 1 ? "" : "s", mok_bench_skew_name(job->settings->skew));
     printf("group       peer %s, backend %s; fp32 gradients, added\n", mok_team_peer_name(team), mok_config_backend_name(&team->config));
     printf("repeats     %" PRId64 " after %" PRId64 " not timed; host clock; largest over ranks; forward with its schedule\n", num,
            job->settings->num_warmups);

@@ -95,9 +95,9 @@ static void print_setting(const struct mok_bench_job *job, const struct mok_team
     const struct mok_bench_settings *settings = job->facts.settings;
     const struct mok_shape_settings *shape = &settings->shape;
     printf("shape       %s: %" PRId64 " experts, top %" PRId64 ", hidden %" PRId64 ", intermediate %" PRId64 ", shared %" PRId64
-           "; %" PRId64 " tokens on each of %" PRId32 " ranks, %s\n",
+           "; %" PRId64 " tokens on each of %" PRId32 " rank%s, %s\n",
            settings->shape_name == NULL ? "unnamed" : settings->shape_name, shape->experts, shape->top_k, shape->hidden, shape->inter,
-           shape->shared_inter, shape->tokens, team->num_ranks, mok_bench_skew_name(settings->skew));
+           shape->shared_inter, shape->tokens, team->num_ranks, team->num_ranks == 1 ? "" : "s", mok_bench_skew_name(settings->skew));
     printf("group       peer %s, %" PRId32 " GPU%s; x %s; %s rows kept; fp32 gradients, added\n", mok_team_peer_name(team),
            job->facts.num_devices, job->facts.num_devices == 1 ? "" : "s",
            settings->is_zero_copy ? "published by the pass, and again handed in zero-copy" : "published by the pass",

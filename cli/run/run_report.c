@@ -112,7 +112,7 @@ void mok_run_report_print(const struct mok_run_report *report)
            config->num_experts, config->top_k, config->hidden, config->inter, config->shared_inter);
     printf("input   %" PRId64 " rows of %s, dy %s\n", problem->num_tokens, report->rows,
            report->input->stored.has_dy ? "from the file" : "random");
-    printf("group   %" PRId32 " ranks, peer %s, backend %s\n", problem->num_ranks, report->peer, report->backend);
+    printf("group   %" PRId32 " rank%s, peer %s, backend %s\n", problem->num_ranks, problem->num_ranks == 1 ? "" : "s", report->peer, report->backend);
     print_ranks(report);
     print_stages(report);
     print_checks(report);

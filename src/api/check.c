@@ -76,7 +76,8 @@ static mok_status check_stride(const char *name, const char *part, const char *w
 static mok_status check_matrices(const char *name, const char *part, const mok_matrices *matrices, int64_t num, int64_t rows, int64_t cols)
 {
     if (matrices->base == NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is NULL: must be given for %" PRId64 " local experts", name, part, num);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is NULL: must be given for %" PRId64 " local expert%s", name, part, num,
+                             num == 1 ? "" : "s");
     }
     if ((uintptr_t)matrices->base % MOK_TENSOR_ALIGN != 0) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is %p: must be a multiple of %d bytes", name, part, matrices->base,
@@ -111,8 +112,12 @@ mok_status mok_api_check_shared(const char *name, const mok_ffn *ffn, int64_t hi
         const char *part;
         const void *base;
     } parts[] = {{"gate", ffn->gate.base}, {"up", ffn->up.base}, {"down", ffn->down.base}};
-    for (int idx = 0; idx < 3 && shared_inter == 0; idx++) {
-        if (parts[idx].base != NULL) {
+    for (int idx = 0; idx < 3; idx++) {
+        if (shared_inter > 0 && parts[idx].base == NULL) {
+            return mok_base_fail(MOK_ERR_ARGUMENT, "%s.%s.base is NULL: must be given, for shape.shared_intermediate is %" PRId64, name,
+                                 parts[idx].part, shared_inter);
+        }
+        if (shared_inter == 0 && parts[idx].base != NULL) {
             return mok_base_fail(MOK_ERR_ARGUMENT,
                                  "%s.%s.base is %p: must be NULL, the group has no shared expert (shape.shared_intermediate is 0)", name,
                                  parts[idx].part, parts[idx].base);

@@ -77,9 +77,9 @@ static mok_status check_sizes(const mok_group_config *config)
     int64_t rows = mok_plan_max_rows_any(&dims);
     if (rows > INT32_MAX) {
         return mok_base_fail(MOK_ERR_ARGUMENT,
-                             "config.shape.max_tokens is %" PRId64 " with %" PRId32 " ranks and top_k %" PRId32 ": a rank may own %" PRId64
+                             "config.shape.max_tokens is %" PRId64 " with %" PRId32 " rank%s and top_k %" PRId32 ": a rank may own %" PRId64
                              " padded rows, must be below 2^31",
-                             dims.max_tokens, dims.num_ranks, dims.top_k, rows);
+                             dims.max_tokens, dims.num_ranks, dims.num_ranks == 1 ? "" : "s", dims.top_k, rows);
     }
     double kept = (double)rows * (dims.hidden + 2.0 * dims.inter) + (double)dims.max_tokens * (dims.hidden + 2.0 * dims.shared_inter);
     if (kept * 2 * config->num_saved > 0x1p60) {
@@ -118,8 +118,8 @@ static mok_status check_external(const mok_external *external, int32_t num_ranks
     }
     size_t boards = (size_t)num_ranks * MOK_BOARD_BYTES;
     if (external->bytes < boards) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be at least %zu to meet %" PRId32 " ranks", external->bytes,
-                             boards, num_ranks);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.external.bytes is %zu: must be at least %zu to meet %" PRId32 " rank%s", external->bytes,
+                             boards, num_ranks, num_ranks == 1 ? "" : "s");
     }
     for (int32_t rank = 0; rank < num_ranks; rank++) {
         const void *base = external->bases[rank];

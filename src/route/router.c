@@ -103,7 +103,7 @@ static mok_status check_tensors(const float *logits, int64_t num_tokens, const i
     }
     const char *name = logits == NULL ? "logits" : ids_out == NULL ? "ids_out" : w_out == NULL ? "w_out" : NULL;
     if (num_tokens > 0 && name != NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld tokens", name, (long long)num_tokens);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld token%s", name, (long long)num_tokens, num_tokens == 1 ? "" : "s");
     }
     return MOK_OK;
 }

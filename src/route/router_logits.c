@@ -51,8 +51,8 @@ static mok_status check_arguments(const void *x, const void *weight, int64_t num
                              MOK_MAX_WIDTH, MOK_MAX_EXPERTS);
     }
     if (num_tokens > 0 && (x == NULL || weight == NULL || logits_out == NULL)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld tokens", x == NULL ? "x" : weight == NULL ? "weight" : "logits_out",
-                             (long long)num_tokens);
+        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld token%s", x == NULL ? "x" : weight == NULL ? "weight" : "logits_out",
+                             (long long)num_tokens, num_tokens == 1 ? "" : "s");
     }
     return MOK_OK;
 }

@@ -402,5 +402,18 @@ if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
     [ "$got" -eq 77 ] || { echo "--backend cuda without a GPU ended with $got, expected 77"; cat err; failed=$((failed + 1)); }
 fi
 
+# One is said as one.
+for command in "run $good --input $golden/qwen3_moe/io.safetensors" "trace --backend cpu --tokens 16 --out one.svg" \
+    "bench --backend cpu --tokens 16 --hidden 64 --intermediate 32 --ranks 1 --repeat 1 --warm-up 0" \
+    "trace --backend cpu --tokens 16 --comm-workers $(($(getconf _NPROCESSORS_ONLN) * 4 + 1)) --out one.svg"; do
+    rows=$((rows + 1))
+    # shellcheck disable=SC2086
+    "$mok" $command > out 2> err || true
+    if ! cat out err | grep -q -w -e '1 rank' || cat out err | grep -w -e '1 ranks' -e '1 CPUs'; then
+        echo "mok $command: does not say '1 rank', or says '1 ranks'"
+        failed=$((failed + 1))
+    fi
+done
+
 echo "$rows command lines, $failed wrong"
 [ "$failed" -eq 0 ]

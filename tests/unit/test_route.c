@@ -496,12 +496,12 @@ static void test_bad_tensors_are_refused_by_name(void **state)
     assert_int_equal(mok_router_choose(&config, NULL, 1, &id, &w), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_router_choose(&config, logits, 1, NULL, &w), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_router_choose(&config, logits, 1, &id, NULL), MOK_ERR_ARGUMENT);
-    assert_non_null(strstr(mok_last_error(), "w_out is NULL: must be given with 1 tokens"));
+    assert_non_null(strstr(mok_last_error(), "w_out is NULL: must be given with 1 token"));
     assert_int_equal(mok_router_choose(&config, NULL, 0, NULL, NULL), MOK_OK);
     assert_int_equal(mok_router_logits(x, x, NULL, 1, 0, 1, logits), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_router_logits(x, x, NULL, 1, 4, 0, logits), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_router_logits(x, NULL, NULL, 1, 4, 1, logits), MOK_ERR_ARGUMENT);
-    assert_non_null(strstr(mok_last_error(), "weight is NULL: must be given with 1 tokens"));
+    assert_non_null(strstr(mok_last_error(), "weight is NULL: must be given with 1 token"));
     assert_int_equal(mok_router_logits(NULL, NULL, NULL, 0, 4, 1, NULL), MOK_OK);
 }
 
