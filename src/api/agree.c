@@ -33,25 +33,28 @@ enum agree_field {
     NUM_FIELDS
 };
 
-/* Name for the sentence; option whose words its values have, or NULL. */
+/* Name for the sentence; option whose words its values have, or NULL; what stands behind its values; 1 when the value is what the library has made of
+ * the config's own: auto, all, rows that are rounded. */
 static const struct {
     const char *name;
     const char *option;
+    const char *unit;
+    int is_made;
 } fields[NUM_FIELDS] = {
-    [FIELD_VERSION] = {"the library version", NULL},
-    [FIELD_NUM_RANKS] = {"config.num_ranks", NULL},
-    [FIELD_BACKEND] = {"config.backend", "backend"},
-    [FIELD_NUM_EXPERTS] = {"config.shape.num_experts", NULL},
-    [FIELD_TOP_K] = {"config.shape.top_k", NULL},
-    [FIELD_HIDDEN] = {"config.shape.hidden", NULL},
-    [FIELD_INTERMEDIATE] = {"config.shape.intermediate", NULL},
-    [FIELD_SHARED_INTERMEDIATE] = {"config.shape.shared_intermediate", NULL},
-    [FIELD_FORMAT] = {"config.shape.format", NULL},
-    [FIELD_MAX_TOKENS] = {"config.shape.max_tokens", NULL},
-    [FIELD_NUM_SAVED] = {"config.num_saved", NULL},
-    [FIELD_KEEP_ROWS] = {"config.keep_rows", NULL},
-    [FIELD_PATH] = {"config.path", "path"},
-    [FIELD_PEER_BYTES] = {"the size of peer-visible memory", NULL},
+    [FIELD_VERSION] = {"the library version", NULL, "", 0},
+    [FIELD_NUM_RANKS] = {"config.num_ranks", NULL, "", 0},
+    [FIELD_BACKEND] = {"config.backend", "backend", "", 1},
+    [FIELD_NUM_EXPERTS] = {"config.shape.num_experts", NULL, "", 0},
+    [FIELD_TOP_K] = {"config.shape.top_k", NULL, "", 0},
+    [FIELD_HIDDEN] = {"config.shape.hidden", NULL, "", 0},
+    [FIELD_INTERMEDIATE] = {"config.shape.intermediate", NULL, "", 0},
+    [FIELD_SHARED_INTERMEDIATE] = {"config.shape.shared_intermediate", NULL, "", 0},
+    [FIELD_FORMAT] = {"config.shape.format", NULL, "", 0},
+    [FIELD_MAX_TOKENS] = {"config.shape.max_tokens", NULL, "", 0},
+    [FIELD_NUM_SAVED] = {"config.num_saved", NULL, "", 0},
+    [FIELD_KEEP_ROWS] = {"config.keep_rows", NULL, " rows", 1},
+    [FIELD_PATH] = {"config.path", "path", "", 1},
+    [FIELD_PEER_BYTES] = {"the size of peer-visible memory", NULL, " bytes", 0},
 };
 
 /* What one rank shares in one round. */
@@ -146,8 +149,9 @@ static mok_status compare(const struct mok_peer *peer, const struct verdict *all
                 char here[32], there[32];
                 mok_base_option_print(fields[field].option, all[0].values[field], here, sizeof here);
                 mok_base_option_print(fields[field].option, all[rank].values[field], there, sizeof there);
-                return mok_base_fail(MOK_ERR_DISAGREE, "%s is %s on rank 0 and %s on rank %" PRId32 ": must be the same on all ranks",
-                                     fields[field].name, here, there, rank);
+                return mok_base_fail(MOK_ERR_DISAGREE, "%s %s %s%s on rank 0 and %s%s on rank %" PRId32 ": must be the same on all ranks",
+                                     fields[field].name, fields[field].is_made ? "comes to" : "is", here, fields[field].unit, there,
+                                     fields[field].unit, rank);
             }
         }
     }

@@ -131,8 +131,10 @@ static int drop_hub(void **state)
     ROW(shared, config->shape.shared_intermediate = 0, "config.shape.shared_intermediate is 8", "0") \
     ROW(tokens, config->shape.max_tokens = 101, "config.shape.max_tokens is 100", "101")        \
     ROW(saved, config->num_saved = 3, "config.num_saved is 2", "3")                             \
-    ROW(keep_rows, config->keep_rows = 384, "config.keep_rows is 256", "384")                   \
-    ROW(path, config->path = MOK_PATH_STAGED, "config.path is fused", "staged")
+    ROW(keep_rows, config->keep_rows = 384, "config.keep_rows comes to 256 rows", "384 rows")    \
+    ROW(keep_none, config->keep_rows = 127, "config.keep_rows comes to 256 rows", "0 rows")      \
+    ROW(keep_all, config->keep_rows = MOK_KEEP_ALL, "config.keep_rows comes to 256 rows", "896 rows") \
+    ROW(path, config->path = MOK_PATH_STAGED, "config.path comes to fused", "staged")
 
 #define FIELD_SPOIL(id, action, first, second) static void spoil_##id(mok_group_config *config) { action; }
 FIELD_ROWS(FIELD_SPOIL)
