@@ -127,8 +127,8 @@ typedef enum mok_backend { MOK_BACKEND_AUTO = 0, MOK_BACKEND_CPU = 1, MOK_BACKEN
 /* How ranks reach each other's memory. */
 typedef enum mok_peer_kind {
     MOK_PEER_THREADS = 0,  /* ranks are threads of one process and share a mok_hub; also several ranks on one GPU (see mok_group_create) */
-    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI (/dev/shm; a rank that is killed inside
-                              mok_group_create may leave files mok-* there). mok_group_create belongs
+    MOK_PEER_MPI = 1,      /* CPU ranks as processes of one host, which find their shared memory through MPI (/dev/shm; when all ranks are killed
+                              inside mok_group_create files mok-* may stay there). mok_group_create belongs
                               between MPI_Init_thread (at least MPI_THREAD_FUNNELED, and then in the main thread) and MPI_Finalize; it
                               alone calls MPI */
     MOK_PEER_NCCL = 2,     /* one process a GPU, NCCL symmetric windows */

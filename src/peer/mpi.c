@@ -6,12 +6,13 @@
  *
  * Not MPI shared windows: MPI_Win_allocate_shared leaves the other ranks waiting for ever when one finds no room (seen with Open MPI
  * 4.1), and MPI_Win_free waits for ranks that may be dead. Here each rank maps and unmaps for itself. Memory that a peer has mapped
- * outlives its owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped.
+ * outlives its owner, so nothing needs to be kept for a peer that did not leave. Names are unlinked as soon as all have mapped, by every rank that
+ * knows them: one may be killed in between. Where all are, files stay in /dev/shm.
  *
  * join    report to all three times: that one has come, and which rank the config names (one that is not the communicator's fails on all, who would
  *         else wait for a process that is not coming); the name of the boards, which rank 0 has made; how opening them went. While the first
  *         reports are on their way the communicator is copied: so every rank that comes has begun the same calls on it, also when another does not
- * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink the own name
+ * map     agree on sizes; make the own region, agree; open the others' regions, agree; unlink all names
  *
  * After a time-out inside MPI the copy of the communicator and the buffers of the pending call are left to MPI, which cannot cancel it.
  *
@@ -112,6 +113,16 @@ static void board_name(const char *stem, char *name_out)
 static void region_name(const struct mpi_peer *self, int32_t rank, char *name_out)
 {
     snprintf(name_out, NAME_BYTES, "%s-%d", self->stem, rank);
+}
+
+/* Nobody needs them any more: all have opened them, or creation has failed. */
+static void unlink_regions(const struct mpi_peer *self)
+{
+    for (int32_t r = 0; r < self->peer.num_ranks; r++) {
+        char name[NAME_BYTES];
+        region_name(self, r, name);
+        shm_unlink(name);
+    }
 }
 
 /* ---- meeting through MPI ------------------------------------------------------------------------------------------------ */
@@ -269,8 +280,9 @@ static mok_status meet(struct mpi_peer *self, MPI_Comm comm)
         make_boards(self);
     }
     mok_status status = exchange_boards(self);
-    if (self->report.stem[0] != '\0') {
-        board_name(self->report.stem, name);
+    const char *stem = self->peer.rank == 0 ? self->report.stem : self->stem;
+    if (stem[0] != '\0') {
+        board_name(stem, name);
         shm_unlink(name);
     }
     MOK_TRY(status);
@@ -440,9 +452,7 @@ static mok_status mpi_map(struct mok_peer *peer, size_t bytes, const struct mok_
     if (status == MOK_OK) {
         status = agree(self, open_regions(self, bytes), bytes);
     }
-    if (error == 0) {
-        shm_unlink(name);
-    }
+    unlink_regions(self);
     if (status != MOK_OK) {
         unmap_regions(peer, bytes);
         return status;

@@ -5,7 +5,6 @@
  */
 #include <mpi.h>
 
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +20,6 @@
 
 static int32_t world_rank;
 static int32_t num_ranks;
-static time_t started_at;
 
 static mok_group_config config_of(const MPI_Comm *comm, int64_t timeout_ms)
 {
@@ -195,32 +193,58 @@ static void test_region_outlives_its_owner(void **state)
     }
 }
 
+/* Every name that this rank has made or opened. */
+static struct {
+    char name[64];
+} opened[2048];
+static int num_opened;
+
+int __real_shm_open(const char *name, int flags, mode_t mode);
+int __wrap_shm_open(const char *name, int flags, mode_t mode);
+int __wrap_shm_open(const char *name, int flags, mode_t mode)
+{
+    assert_true(num_opened < (int)(sizeof opened / sizeof opened[0]) && strlen(name) < sizeof opened[0].name);
+    strcpy(opened[num_opened++].name, name);
+    return __real_shm_open(name, flags, mode);
+}
+
+/* How many of them are still there. */
 static int count_names(void)
 {
-    DIR *folder = opendir("/dev/shm");
-    assert_non_null(folder);
     int num_names = 0;
-    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+    for (int idx = 0; idx < num_opened; idx++) {
+        char path[96];
         struct stat about;
-        char path[300];
-        snprintf(path, sizeof path, "/dev/shm/%s", entry->d_name);
-        num_names += strncmp(entry->d_name, "mok-", 4) == 0 && stat(path, &about) == 0 && about.st_mtime >= started_at;
+        snprintf(path, sizeof path, "/dev/shm%s", opened[idx].name);
+        num_names += stat(path, &about) == 0;
     }
-    closedir(folder);
     return num_names;
 }
 
-/* Shared objects have no name once they are mapped, and none after a failure. Other groups of this host have names for moments, too. */
+/* Shared objects have no name once they are mapped, and none after a failure. */
 static void test_no_names_are_left(void **state)
 {
     (void)state;
-    MPI_Barrier(MPI_COMM_WORLD);
-    int num_names = count_names();
-    for (int turn = 0; turn < 200 && num_names > 0; turn++) {
-        nap(20);
-        num_names = count_names();
+    assert_true(num_opened > 0);
+    MPI_Barrier(MPI_COMM_WORLD); /* every rank has unlinked what it will */
+    assert_int_equal(count_names(), 0);
+}
+
+static int is_gone; /* this rank unlinks no names any more */
+
+int __real_shm_unlink(const char *name);
+int __wrap_shm_unlink(const char *name);
+int __wrap_shm_unlink(const char *name) { return is_gone ? 0 : __real_shm_unlink(name); }
+
+/* A rank that is killed when all have opened its names, and before it unlinks them: the others do. */
+static void test_names_of_a_killed_rank_go(void **state)
+{
+    for (int32_t rank = 0; rank < num_ranks; rank += num_ranks - 1) {
+        is_gone = world_rank == rank;
+        test_use_again_and_again(NULL);
+        test_no_names_are_left(state);
     }
-    assert_int_equal(num_names, 0);
+    is_gone = 0;
 }
 
 /* The same through the public calls: a group of processes builds a schedule, and every rank counts the rows of all. */
@@ -383,6 +407,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_group_of_processes),
     };
     const struct CMUnitTest tests_of_several[] = { /* what takes a rank that is missing and one that waits for it */
+        cmocka_unit_test(test_names_of_a_killed_rank_go),
         cmocka_unit_test(test_rank_claimed_by_all_is_told_to_all),
         cmocka_unit_test(test_rank_that_leaves_ends_the_wait_of_others),
         cmocka_unit_test(test_rank_missing_in_map_is_named_in_time),
@@ -390,7 +415,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rank_that_stands_still_in_join_is_named),
     };
     int level = 0;
-    started_at = time(NULL);
     alarm(100); /* a rank never outlives a hanging test */
     mok_group_config config = {.num_ranks = 1, .peer_timeout_ms = 1000};
     struct mok_peer *peer = NULL;
