@@ -64,7 +64,7 @@ static mok_status probe_backend(int32_t backend)
         return mok_base_fail(MOK_ERR_NOT_BUILT, "this build of the library has no CUDA backend");
 #endif
     }
-    return mok_base_fail(MOK_ERR_ARGUMENT, "backend is %d: must be a mok_backend", backend);
+    return mok_base_fail(MOK_ERR_ARGUMENT, "backend is %d: must be a mok_backend (0..2)", backend);
 }
 
 int mok_backend_available(mok_backend backend) { return probe_quietly(probe_backend, (int32_t)backend) == MOK_OK; }
