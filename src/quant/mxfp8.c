@@ -13,6 +13,7 @@
 
 #include "base/bf16.h"
 #include "base/status.h"
+#include "base/tensor.h"
 #include "quant/e4m3.h"
 #include "quant/e8m0.h"
 
@@ -55,22 +56,14 @@ static mok_status check_shape(int64_t num_rows, int64_t num_cols)
     return MOK_OK;
 }
 
-static mok_status check_given(const char *name, const void *pointer, int64_t num_values)
-{
-    if (pointer == NULL && num_values > 0) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld values", name, (long long)num_values);
-    }
-    return MOK_OK;
-}
-
 mok_status mok_mxfp8_quantize(const void *x, int64_t num_rows, int64_t num_cols, mok_scale_rounding rounding, uint8_t *e4m3_out,
                               uint8_t *e8m0_out)
 {
     MOK_TRY(check_shape(num_rows, num_cols));
     int64_t num_values = num_rows * num_cols;
-    MOK_TRY(check_given("x", x, num_values));
-    MOK_TRY(check_given("e4m3_out", e4m3_out, num_values));
-    MOK_TRY(check_given("e8m0_out", e8m0_out, num_values));
+    MOK_TRY(mok_base_check_tensor("x", x, sizeof(mok_bf16), num_values, "value"));
+    MOK_TRY(mok_base_check_tensor("e4m3_out", e4m3_out, 1, num_values, "value"));
+    MOK_TRY(mok_base_check_tensor("e8m0_out", e8m0_out, 1, num_values / BLOCK, "value"));
     if (rounding != MOK_SCALE_RCEIL && rounding != MOK_SCALE_OCP_FLOOR) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "rounding is %d: must be a mok_scale_rounding (0..1)", (int)rounding);
     }
@@ -84,9 +77,9 @@ mok_status mok_mxfp8_dequantize(const uint8_t *e4m3, const uint8_t *e8m0, int64_
 {
     MOK_TRY(check_shape(num_rows, num_cols));
     int64_t num_values = num_rows * num_cols;
-    MOK_TRY(check_given("e4m3", e4m3, num_values));
-    MOK_TRY(check_given("e8m0", e8m0, num_values));
-    MOK_TRY(check_given("x_out", x_out, num_values));
+    MOK_TRY(mok_base_check_tensor("e4m3", e4m3, 1, num_values, "value"));
+    MOK_TRY(mok_base_check_tensor("e8m0", e8m0, 1, num_values / BLOCK, "value"));
+    MOK_TRY(mok_base_check_tensor("x_out", x_out, sizeof *x_out, num_values, "value"));
     for (int64_t i = 0; i < num_values; i++) {
         x_out[i] = mok_e4m3_to_float(e4m3[i]) * mok_e8m0_to_float(e8m0[i / BLOCK]);
     }

@@ -23,6 +23,7 @@
 #include "base/hd.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "base/tensor.h"
 
 enum { GROUP_BEST = 2 };
 
@@ -93,6 +94,9 @@ static mok_status check_config(const mok_router_config *config)
     if (!isfinite(config->scale)) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "config.scale is %g: must be finite", (double)config->scale);
     }
+    if ((uintptr_t)config->bias % sizeof *config->bias != 0) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "config.bias is %p: must be a multiple of %zu bytes", (const void *)config->bias, sizeof *config->bias);
+    }
     return check_groups(config);
 }
 
@@ -101,11 +105,9 @@ static mok_status check_tensors(const float *logits, int64_t num_tokens, const i
     if (num_tokens < 0 || num_tokens > INT32_MAX) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld: must be from 0 to %d", (long long)num_tokens, INT32_MAX);
     }
-    const char *name = logits == NULL ? "logits" : ids_out == NULL ? "ids_out" : w_out == NULL ? "w_out" : NULL;
-    if (num_tokens > 0 && name != NULL) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld token%s", name, (long long)num_tokens, num_tokens == 1 ? "" : "s");
-    }
-    return MOK_OK;
+    MOK_TRY(mok_base_check_tensor("logits", logits, sizeof *logits, num_tokens, "token"));
+    MOK_TRY(mok_base_check_tensor("ids_out", ids_out, sizeof *ids_out, num_tokens, "token"));
+    return mok_base_check_tensor("w_out", w_out, sizeof *w_out, num_tokens, "token");
 }
 
 /* ---- the best of a list ------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include "base/bf16.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "base/tensor.h"
 
 enum { LANES = 16 };
 
@@ -40,27 +41,28 @@ static float dot(const float *a, const float *b, int64_t padded)
     return lane[0];
 }
 
-static mok_status check_arguments(const void *x, const void *weight, int64_t num_tokens, int32_t hidden, int32_t num_experts,
+static mok_status check_arguments(const void *x, const void *weight, const float *bias, int64_t num_tokens, int32_t hidden, int32_t num_experts,
                                   const float *logits_out)
 {
     if (num_tokens < 0 || num_tokens > INT32_MAX) {
         return mok_base_fail(MOK_ERR_ARGUMENT, "num_tokens is %lld: must be from 0 to %d", (long long)num_tokens, INT32_MAX);
     }
-    if (hidden < 1 || hidden > MOK_MAX_WIDTH || num_experts < 1 || num_experts > MOK_MAX_EXPERTS) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "hidden is %d and num_experts is %d: must be from 1 to %d, and from 1 to %d", hidden, num_experts,
-                             MOK_MAX_WIDTH, MOK_MAX_EXPERTS);
+    if (hidden < 1 || hidden > MOK_MAX_WIDTH) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "hidden is %d: must be from 1 to %d", hidden, MOK_MAX_WIDTH);
     }
-    if (num_tokens > 0 && (x == NULL || weight == NULL || logits_out == NULL)) {
-        return mok_base_fail(MOK_ERR_ARGUMENT, "%s is NULL: must be given with %lld token%s", x == NULL ? "x" : weight == NULL ? "weight" : "logits_out",
-                             (long long)num_tokens, num_tokens == 1 ? "" : "s");
+    if (num_experts < 1 || num_experts > MOK_MAX_EXPERTS) {
+        return mok_base_fail(MOK_ERR_ARGUMENT, "num_experts is %d: must be from 1 to %d", num_experts, MOK_MAX_EXPERTS);
     }
-    return MOK_OK;
+    MOK_TRY(mok_base_check_tensor("x", x, sizeof(mok_bf16), num_tokens, "token"));
+    MOK_TRY(mok_base_check_tensor("weight", weight, sizeof(mok_bf16), num_tokens, "token"));
+    MOK_TRY(mok_base_check_tensor("bias", bias, sizeof *bias, bias == NULL ? 0 : num_tokens, "token"));
+    return mok_base_check_tensor("logits_out", logits_out, sizeof *logits_out, num_tokens, "token");
 }
 
 mok_status mok_router_logits(const void *x, const void *weight, const float *bias, int64_t num_tokens, int32_t hidden, int32_t num_experts,
                              float *logits_out)
 {
-    MOK_TRY(check_arguments(x, weight, num_tokens, hidden, num_experts, logits_out));
+    MOK_TRY(check_arguments(x, weight, bias, num_tokens, hidden, num_experts, logits_out));
     if (num_tokens == 0) {
         return MOK_OK;
     }

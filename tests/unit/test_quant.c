@@ -292,12 +292,20 @@ static void test_bad_arguments_are_refused_by_name(void **state)
     assert_int_equal(mok_mxfp8_quantize(NULL, 1, 32, MOK_SCALE_RCEIL, e4m3, &scale), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_mxfp8_quantize(x, 1, 32, MOK_SCALE_RCEIL, NULL, &scale), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_mxfp8_quantize(x, 1, 32, MOK_SCALE_RCEIL, e4m3, NULL), MOK_ERR_ARGUMENT);
-    assert_non_null(strstr(mok_last_error(), "e8m0_out is NULL: must be given with 32 values"));
+    assert_non_null(strstr(mok_last_error(), "e8m0_out is NULL: must be given with 1 value"));
     assert_int_equal(mok_mxfp8_quantize(NULL, 0, 32, MOK_SCALE_RCEIL, NULL, NULL), MOK_OK);
     assert_int_equal(mok_mxfp8_dequantize(e4m3, &scale, 1, 33, back), MOK_ERR_ARGUMENT);
     assert_int_equal(mok_mxfp8_dequantize(NULL, &scale, 1, 32, back), MOK_ERR_ARGUMENT);
-    assert_int_equal(mok_mxfp8_dequantize(e4m3, NULL, 1, 32, back), MOK_ERR_ARGUMENT);
+    assert_int_equal(mok_mxfp8_dequantize(e4m3, NULL, 2, 32, back), MOK_ERR_ARGUMENT);
+    assert_string_equal(mok_last_error(), "e8m0 is NULL: must be given with 2 values");
     assert_int_equal(mok_mxfp8_dequantize(e4m3, &scale, 1, 32, NULL), MOK_ERR_ARGUMENT);
+    assert_string_equal(mok_last_error(), "x_out is NULL: must be given with 32 values");
+    assert_int_equal(mok_mxfp8_quantize((char *)x + 1, 1, 32, MOK_SCALE_RCEIL, e4m3, &scale), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "x is 0x"));
+    assert_non_null(strstr(mok_last_error(), ": must be a multiple of 2 bytes"));
+    assert_int_equal(mok_mxfp8_dequantize(e4m3, &scale, 1, 32, (float *)((uintptr_t)back + 2)), MOK_ERR_ARGUMENT);
+    assert_non_null(strstr(mok_last_error(), "x_out is 0x"));
+    assert_non_null(strstr(mok_last_error(), ": must be a multiple of 4 bytes"));
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -499,10 +500,48 @@ static void test_bad_tensors_are_refused_by_name(void **state)
     assert_non_null(strstr(mok_last_error(), "w_out is NULL: must be given with 1 token"));
     assert_int_equal(mok_router_choose(&config, NULL, 0, NULL, NULL), MOK_OK);
     assert_int_equal(mok_router_logits(x, x, NULL, 1, 0, 1, logits), MOK_ERR_ARGUMENT);
+    assert_string_equal(mok_last_error(), "hidden is 0: must be from 1 to 1048576");
     assert_int_equal(mok_router_logits(x, x, NULL, 1, 4, 0, logits), MOK_ERR_ARGUMENT);
+    assert_string_equal(mok_last_error(), "num_experts is 0: must be from 1 to 1048576");
     assert_int_equal(mok_router_logits(x, NULL, NULL, 1, 4, 1, logits), MOK_ERR_ARGUMENT);
     assert_non_null(strstr(mok_last_error(), "weight is NULL: must be given with 1 token"));
     assert_int_equal(mok_router_logits(NULL, NULL, NULL, 0, 4, 1, NULL), MOK_OK);
+}
+
+/* The last sentence: a tensor is off the alignment of its elements. */
+static void is_off(mok_status status, const char *name, int bytes)
+{
+    char first[64], second[64];
+    snprintf(first, sizeof first, "%s is 0x", name);
+    snprintf(second, sizeof second, ": must be a multiple of %d bytes", bytes);
+    assert_int_equal(status, MOK_ERR_ARGUMENT);
+    assert_ptr_equal(strstr(mok_last_error(), first), mok_last_error());
+    assert_non_null(strstr(mok_last_error(), second));
+}
+
+#define OFF(pointer, bytes) ((void *)((uintptr_t)(pointer) + (bytes)))
+
+/* Tensors of the helpers need the alignment of their elements, and no more. */
+static void test_tensors_between_elements_are_refused(void **state)
+{
+    (void)state;
+    mok_router_config config = make_config(MOK_SCORE_SOFTMAX, 1, 4);
+    float logits[6] = {0}, bias[6] = {0}, w[3];
+    mok_bf16 x[6] = {0};
+    int32_t ids[3];
+    is_off(mok_router_choose(&config, OFF(logits, 2), 1, ids, w), "logits", 4);
+    is_off(mok_router_choose(&config, logits, 1, OFF(ids, 1), w), "ids_out", 4);
+    is_off(mok_router_choose(&config, logits, 1, ids, OFF(w, 2)), "w_out", 4);
+    config.bias = OFF(bias, 2);
+    is_off(mok_router_choose(&config, logits, 1, ids, w), "config.bias", 4);
+    config.bias = OFF(bias, 4);
+    assert_int_equal(mok_router_choose(&config, OFF(logits, 4), 1, OFF(ids, 4), OFF(w, 4)), MOK_OK);
+    is_off(mok_router_logits(OFF(x, 1), x, NULL, 1, 4, 1, logits), "x", 2);
+    is_off(mok_router_logits(x, OFF(x, 1), NULL, 1, 4, 1, logits), "weight", 2);
+    is_off(mok_router_logits(x, x, OFF(bias, 2), 1, 4, 1, logits), "bias", 4);
+    is_off(mok_router_logits(x, x, NULL, 1, 4, 1, OFF(logits, 2)), "logits_out", 4);
+    assert_int_equal(mok_router_logits(OFF(x, 2), OFF(x, 2), OFF(bias, 4), 1, 4, 1, OFF(logits, 4)), MOK_OK);
+    assert_int_equal(mok_router_logits(OFF(x, 1), OFF(x, 1), OFF(bias, 1), 0, 4, 1, OFF(logits, 1)), MOK_OK);
 }
 
 int main(void)
@@ -525,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_groups_against_a_slow_choice),
         cmocka_unit_test(test_bad_configs_are_refused_by_name),
         cmocka_unit_test(test_bad_tensors_are_refused_by_name),
+        cmocka_unit_test(test_tensors_between_elements_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
