@@ -23,16 +23,22 @@ mok_shape mok_shape_of(const struct mok_shape_settings *shape)
 
 mok_status mok_shape_name_options(mok_status status)
 {
-    static const char *const names[][2] = {
+    char saved[64], reserve[64], backend[64]; /* by an option or a variable */
+    snprintf(saved, sizeof saved, "%s", mok_cli_setter("saved"));
+    snprintf(reserve, sizeof reserve, "%s", mok_cli_setter("reserve-sms"));
+    snprintf(backend, sizeof backend, "%s", mok_cli_setter("backend"));
+    const char *const names[][2] = {
         {"config.shape.num_experts", "--experts"}, {"config.shape.top_k", "--top-k"},
         {"config.shape.hidden", "--hidden"},       {"config.shape.intermediate", "--intermediate"},
         {"config.shape.max_tokens", "--tokens"},   {"config.shape.shared_intermediate", "--shared"},
-        {"config.num_ranks", "--ranks"},           {"top_k", "--top-k"},
+        {"config.num_ranks", "--ranks"},           {"config.num_saved", saved},
+        {"config.reserve_sms", reserve},           {"config.backend", backend},
+        {"shape.num_experts", "--experts"},        {"top_k", "--top-k"}, /* in the midst of a sentence, and a backend's own words */
     };
     const char *from = mok_last_error();
     char text[1024];
     size_t used = 0;
-    while (status != MOK_OK && *from != '\0' && used + sizeof "--intermediate" < sizeof text) {
+    while (status != MOK_OK && *from != '\0' && used + sizeof saved < sizeof text) {
         const char *name = NULL;
         for (size_t idx = 0; idx < sizeof names / sizeof names[0] && name == NULL; idx++) {
             size_t length = strlen(names[idx][0]);

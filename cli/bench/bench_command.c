@@ -99,7 +99,7 @@ static mok_status measure_gemms(const struct mok_bench_settings *settings, const
     return mok_bench_gemms(settings, config);
 #else
     (void)config;
-    return mok_cli_fail(MOK_ERR_UNSUPPORTED, "this build has no CUDA");
+    return mok_cli_fail(MOK_ERR_NOT_BUILT, "this build has no CUDA backend");
 #endif
 }
 

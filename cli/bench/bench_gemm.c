@@ -469,10 +469,11 @@ mok_status mok_bench_gemms(const struct mok_bench_settings *settings, const mok_
     MOK_TRY(mok_bench_resolve(&resolved, 1, NUM_RANKS));
     MOK_TRY(mok_shape_check(&resolved.shape, &own));
     const struct mok_bench_cublas *cublas = NULL;
-    MOK_TRY(mok_bench_cublas_find(&cublas));
-    if (mok_bench_count_gpus() < 1) {
-        return mok_cli_fail(MOK_ERR_UNSUPPORTED, "no GPU was found");
+    mok_status found = mok_bench_cublas_find(&cublas);
+    if (found != MOK_ERR_ARGUMENT && mok_bench_count_gpus() < 1) { /* a file that does not fit is named with or without a GPU */
+        return mok_cli_fail(MOK_ERR_NO_DEVICE, "no GPU was found");
     }
+    MOK_TRY(found);
     MOK_TRY(mok_bench_describe_gpu(0, name, sizeof name, bus, sizeof bus, &num_sms));
     mok_bench_machine_open(bus, &machine);
     if (mok_bench_prints_text(settings)) {

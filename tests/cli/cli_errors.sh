@@ -237,11 +237,12 @@ must="must be a multiple of 8 from 8 to 1048576"
     expect 2 "mok info: --intermediate is 33: $must" $size --intermediate 33
     expect 2 "mok info: --shared is 3: must be a multiple of 8 from 0 to 1048576" $size --shared 3
 }
-for given in "--top-k 9" "--tokens 2147483647" "--tokens 2147483647 --ranks 64 --top-k 64 --experts 64" "--experts 1048576" "--ranks 1024"; do
+for given in "--top-k 9" "--tokens 2147483647" "--tokens 2147483647 --ranks 64 --top-k 64 --experts 64" "--experts 1048576" "--ranks 1024" "--experts 20000 --backend cuda" \
+    "--reserve-sms 200 --backend cuda" "--saved 65536 --tokens 100000000 --hidden 1048576 --backend cpu"; do
     rows=$((rows + 1))
     # shellcheck disable=SC2086
     "$mok" $size $given > out 2> err || :
-    ! grep -e 'config\.' -e 'top_k' err || { echo "mok $size $given speaks of a field of the library"; failed=$((failed + 1)); }
+    ! grep -e 'config\.' -e 'shape\.' -e 'top_k' err || { echo "mok $size $given speaks of a field of the library"; failed=$((failed + 1)); }
 done
 
 # Started by mpirun without --peer: every process would do the whole job. Process 0 says so, and names only peers that the command takes.
@@ -358,6 +359,30 @@ if [ "$got" -ne 3 ] || ! grep -q -x -e 'mok run: big: cannot be written: File to
     cat err
     ls -l big*
     failed=$((failed + 1))
+fi
+
+MOK_RESERVE_SMS=4000
+export MOK_RESERVE_SMS
+rows=$((rows + 1))
+# shellcheck disable=SC2086
+"$mok" $size --backend cuda > out 2> err || :
+grep -q -e '^mok info: MOK_RESERVE_SMS is 4000: ' -e 'no CUDA backend' err || { echo "MOK_RESERVE_SMS=4000:"; cat err; failed=$((failed + 1)); }
+unset MOK_RESERVE_SMS
+
+# Without a GPU a command says so with one status.
+if ! "$mok" info --json - | grep -q -e '"cuda":[[:space:]]*true'; then
+    for command in "run $good --backend cuda --input $golden/qwen3_moe/io.safetensors" "bench --backend cuda" "bench gemm --hidden 64" "bench gemm" \
+        "trace --out f.svg --backend cuda" "verify --backend cuda idle-rank"; do
+        rows=$((rows + 1))
+        got=0
+        # shellcheck disable=SC2086
+        timeout 60 "$mok" $command > out 2> err || got=$?
+        if [ $got -ne 77 ] || ! head -n 1 err | grep -q -e '^mok [a-z]*: .* (MOK_ERR_NO_DEVICE)$' -e '^mok [a-z]*: this build has no CUDA backend (MOK_ERR_NOT_BUILT)$'; then
+            echo "mok $command: ended with $got, expected 77, and said"
+            cat err
+            failed=$((failed + 1))
+        fi
+    done
 fi
 
 # Results that differ: 1, and the place is named.
