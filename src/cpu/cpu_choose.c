@@ -48,7 +48,7 @@ static void choose_ring(const mok_group_config *config, const struct mok_pass_se
 static mok_status choose(const mok_group_config *config, struct mok_pass_setup *setup)
 {
     if (config->path == MOK_PATH_STAGED) {
-        return mok_base_fail(MOK_ERR_UNSUPPORTED, "path: the CPU backend has the fused path only; got staged");
+        return mok_base_fail(MOK_ERR_UNSUPPORTED, "config.path is staged: must be auto or fused, the CPU backend has the fused path only");
     }
     int32_t cores = num_cores() / setup->dims.num_ranks;
     setup->path = MOK_PATH_FUSED;

@@ -175,6 +175,7 @@ static void rows_keep_their_bits_at_any_place(void **state)
     static const int32_t depths[] = {8, 64, 256, 1000, 1024, 1536, 2880}, widths[] = {8, 16, 64, 136, 248, 256};
     struct mok_cpu_call call;
     assert_int_equal(mok_cpu_gemm_probe(&call), MOK_OK);
+    assert_int_equal(mok_cpu_gemm_join(0, 1), MOK_OK);
     print_message("height %d, margin %d\n", call.height, call.margin);
     float *a = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * 2880), *moved = malloc(sizeof(float) * MOK_CPU_MAX_HEIGHT * 2880);
     float *b = malloc(sizeof(float) * MOK_CPU_MAX_PANEL * 2880);
@@ -203,6 +204,7 @@ static void rows_keep_their_bits_at_any_place(void **state)
             assert_memory_equal(c + (int64_t)row * cols + call.margin, d + to * cols + call.margin, sizeof(float) * (size_t)width);
         }
     }
+    mok_cpu_gemm_leave(1);
     free(d);
     free(c);
     free(b);
