@@ -242,7 +242,7 @@ typedef struct mok_memory {
  * Numbers of workers that are left to the library come from the machine (cores; SMs), and minibatch and ring from them: call it where the
  * group will be created. With MOK_BACKEND_CUDA, and with MOK_BACKEND_AUTO in a build that has CUDA, it asks CUDA for its devices, which
  * starts CUDA in this process: not before a fork whose child uses CUDA. With MOK_BACKEND_CUDA and no GPU it answers for an H200.
- * Errors: ARGUMENT, UNSUPPORTED (path, number of experts or GPU that the backend does not have), NOT_BUILT (no such backend in this build),
+ * Errors: ARGUMENT, UNSUPPORTED (path, peer, number of experts or GPU that the backend does not have), NOT_BUILT (no such backend in this build),
  * DEVICE (CUDA does not answer). */
 MOK_EXPORT MOK_MUST_USE mok_status mok_group_memory(const mok_group_config *config, mok_memory *memory_out);
 

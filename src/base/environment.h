@@ -10,8 +10,8 @@
 mok_status mok_base_environment_check(void);
 
 /* Once in a process: a warning in the log for each MOK_* name that nobody reads, with the known name nearest to it. One that is near enough to be
- * a typing error, or has words added to a known one, or is a rank's or size's, is told unless MOK_LOG=0, others from MOK_LOG=1 on: they may belong to somebody else. variable_at: the idx-th option's variable,
- * NULL past the end. */
+ * a typing error, has words added to a known one, or is a rank's or a size's, is told unless MOK_LOG=0, others from MOK_LOG=1 on: they may belong to
+ * somebody else. variable_at: the idx-th option's variable, NULL past the end. */
 void mok_base_environment_warn(const char *(*variable_at)(int32_t idx));
 
 #endif

@@ -300,6 +300,7 @@ static void test_refusals(void **state)
     (void)state;
     assert_int_equal(mok_group_config_init(&config), MOK_OK);
     config.backend = MOK_BACKEND_CUDA;
+    assert_int_equal(MOK_CUDA_MAX_EXPERTS, 17058); /* as mok.h, README.md and docs/cases.md have it */
     config.shape = (mok_shape){MOK_CUDA_MAX_EXPERTS + 1, 1, 8, 8, 0, MOK_FORMAT_BF16, 1};
     assert_int_equal(mok_api_setup(&config, &mok_pass_cuda, &setup), MOK_ERR_UNSUPPORTED);
     assert_non_null(strstr(mok_last_error(), "num_experts"));

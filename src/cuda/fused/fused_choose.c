@@ -7,7 +7,7 @@
  * Narrow experts are the exception: filling all CTAs would take many rows, but moving them takes longer than multiplying them, so tiles that wait for
  * tiles cost nothing, and the first pull and the last push all the more (one H200, intermediate 320: 4,096 rows 15% faster than 13,568).
  * Few rows an expert: weights come from memory almost as slowly as they are multiplied, so what else goes there counts. In small minibatches x and h stay
- * in L2 from who writes them to who reads them (two H200s, deepseek-v4-pro, 256 rows an expert: 1,024 rows 4 to 9% faster than 8,192 forward, 2.4% faster
+ * in L2 from who writes them to who reads them (two H200s, deepseek-v4-pro, 256 rows an expert: 1,024 rows 5 to 10% faster than 8,192 forward, 2.4% faster
  * than 1,536 backward).
  * Four places let pulls run ahead of the products; two are too few, and eight take memory away from the products early in the pass.
  */
